@@ -1,0 +1,25 @@
+/* cg.h -- planned module to sources, and sources to a trainer.
+ *
+ *     OUT/src/step.c     straight-line calls of rt_ functions, a comment with IR line and
+ *                        ONNX node above each
+ *     OUT/src/plan.h     offsets, tables of params, inputs and GEMMs
+ *     OUT/src/kernels.c  fused elementwise kernels
+ *     OUT/src/Makefile   builds by hand
+ *     OUT/plan.json      memory, options, match table, schedule hash
+ *     OUT/base.safetensors  initial weights
+ *     OUT/trainer
+ */
+#ifndef EFFICC_CG_H
+#define EFFICC_CG_H
+
+#include "../passes/pass.h"
+
+/* The target named in the configuration; NULL: said why. */
+const pass_target *cg_target(ef_ctx *);
+/* Sources into dir/src, plan.json and base.safetensors into dir, which exists. */
+bool cg_emit(ir_module *, const pass_target *, const char *dir);
+/* Compiles and links dir/src into dir/trainer with the configuration's compiler. On failure
+ * the compiler's first lines are shown and the log is kept. */
+bool cg_build(ef_ctx *, const char *dir);
+
+#endif

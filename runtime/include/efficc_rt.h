@@ -1,0 +1,256 @@
+/* efficc_rt.h -- everything that a generated program may call or fill in.
+ *
+ * One ABI for all targets. A generated step.c holds straight-line calls of the kernels
+ * below; plan.h holds the tables of rt_program; rt_main() does the rest. Nothing here
+ * allocates in a step: buffers come from the plan, library objects are made at start.
+ *
+ * Conventions: the first argument is the stream; then results, then operands, then sizes.
+ * Tensors are dense and row-major, shapes stand in comments as [rows, cols]; float is the
+ * only element type yet, token data is int64_t. No kernel depends on the thread count:
+ * reductions use a fixed number of blocks. A pointer may not overlap another, except where
+ * it says "may be".
+ */
+#ifndef EFFICC_RT_H
+#define EFFICC_RT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RT_ABI = 1, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
+
+typedef struct rt_stream rt_stream; /* order of execution; CPU: the caller's own order */
+typedef struct rt_future rt_future; /* a collective in flight; none exists on one rank */
+
+/* ---- what the generated program tells the runtime ---- */
+
+/* Classes of the flat buffers: each unit has one buffer of each class. */
+typedef enum rt_class { RT_TRAIN, RT_GRAD, RT_STATE_M, RT_STATE_V, RT_FROZEN, RT_CONST,
+                        RT_NCLASSES } rt_class;
+
+typedef enum rt_role {
+    RT_BASE,   /* a tensor of the model file */
+    RT_LORA_A, /* [r, in] */
+    RT_LORA_B, /* [out, r] */
+    RT_HEAD,   /* head.weight, head.bias of a head that efficc added */
+    RT_MODULE  /* of the model, trained whole beside adapters (modules_to_save) */
+} rt_role;
+
+typedef enum rt_init { RT_INIT_FILE, RT_INIT_ZERO, RT_INIT_KAIMING, RT_INIT_NORMAL } rt_init;
+
+typedef struct rt_param { /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST */
+    const char *name;     /* in base.safetensors (RT_INIT_FILE), in the IR, in the template */
+    const char *onnx;     /* initializer it comes from; NULL: none */
+    const char *const *also; /* NULL-terminated: initializers that are copies of it; the
+                                first character is '=' or 'T' (transposed copy) */
+    const char *hf;       /* PyTorch's parameter name; NULL: unknown */
+    bool transposed;      /* PyTorch's layout is the transpose of ours */
+    rt_class cls;
+    rt_role role;
+    rt_init init;
+    int unit;
+    int64_t offset, n; /* bytes into the unit's buffer of cls; elements */
+    int rank;
+    int64_t dim[RT_MAX_RANK];
+    const char *module; /* adapters: PyTorch module they sit on */
+    const char *part;   /* adapters on row ranges: "q", "v"; else NULL */
+    int64_t part_start, part_len, part_of; /* output features [start, start+len) of part_of */
+} rt_param;
+
+typedef enum rt_input_role { RT_IDS, RT_MASK, RT_TYPES, RT_POSITIONS, RT_TARGETS,
+                             RT_SCALE } rt_input_role;
+
+typedef struct rt_input { /* an argument of step and eval */
+    const char *name;
+    rt_input_role role;
+    int rank;
+    int64_t dim[RT_MAX_RANK]; /* int64_t elements; RT_SCALE: one float */
+    bool used;                /* false: the graph takes it but the loss does not need it */
+} rt_input;
+
+/* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of
+ * A [K,M]; likewise tb for B. ld*: elements from one row in memory to the next. batch > 1:
+ * that many independent products, s* elements apart (0: the same operand each time).
+ * scratch: bytes of library scratch space that the plan gives. */
+typedef struct rt_gemm_desc {
+    int64_t m, n, k;
+    bool ta, tb, bias, add; /* add: C += instead of C = */
+    float alpha;
+    int64_t lda, ldb, ldc;
+    int64_t batch, sa, sb, sc;
+    int64_t scratch;
+} rt_gemm_desc;
+
+/* Heads of an attention. Query head h of row (b,t) is q[(b*S+t)*ldq + qo + h*d ..+d]; it
+ * uses key head h / (heads/kv_heads). y is [B,S,heads*d], lse [B,heads,S]. */
+typedef struct rt_attn {
+    int64_t batch, seq, heads, kv_heads, d;
+    int64_t ldq, ldk, ldv, qo, ko, vo;
+    float scale;
+    bool causal;
+} rt_attn;
+
+typedef struct rt_run rt_run;
+
+typedef struct rt_program {
+    int abi;
+    const char *efficc, *model, *task, *family; /* version; names */
+    const char *hash;                           /* of the schedule */
+    int64_t batch, seq, vocab, labels, pad;     /* labels: classes; 0: language model */
+    int threads;                                /* at most; the plan's scratch is for them */
+    const char *const *cpu_features;            /* NULL-terminated, __builtin_cpu_supports */
+    int nunit;
+    const char *const *unit;               /* names */
+    const int64_t (*unit_bytes)[RT_NCLASSES]; /* of each unit's buffers */
+    int nparam;
+    const rt_param *param;
+    int ninput;
+    const rt_input *input;
+    int ngemm;
+    const rt_gemm_desc *gemm;
+    int64_t arena_bytes, bound_bytes;
+    /* offsets in the arena of the functions' results; -1: none */
+    int64_t loss_at, norm2_at;                  /* float, float */
+    int64_t eval_loss_at, eval_right_at;        /* float, int64_t */
+    int64_t eval_prob_at, eval_pred_at;         /* float [.., labels] | int64_t [..] */
+    /* LoRA; r 0: none */
+    int64_t lora_r;
+    double lora_alpha, lora_scale;
+    bool lora_rows;                        /* adapters sit on row ranges of a fused matrix */
+    bool lora_fan_in_fan_out;              /* PyTorch's module is a Conv1D */
+    const char *const *lora_targets;       /* NULL-terminated module names for the config */
+    const char *const *modules_to_save;    /* NULL-terminated */
+    void (*micro)(rt_run *);  /* fwd and bwd of one micro-batch; gradients add up */
+    void (*update)(rt_run *); /* norm, clip, optimizer */
+    void (*eval)(rt_run *);
+} rt_program;
+
+typedef struct rt_hyper { /* of the step that runs */
+    double lr, weight_decay, beta1, beta2, eps, max_norm; /* max_norm 0: no clipping */
+    int64_t step;                                         /* from 1 */
+    bool sgd, decay_all;                                  /* decay_all: vectors too */
+} rt_hyper;
+
+struct rt_run { /* the state that step.c addresses */
+    const rt_program *program;
+    rt_stream *compute;
+    char *arena;
+    char **base[RT_NCLASSES]; /* base[class][unit] */
+    void **input;             /* input[i]: int64_t data, or one float */
+    rt_hyper hyper;
+};
+
+/* The trainer's main(): options, data, loop, results. Returns the exit code. */
+int rt_main(int argc, char **argv, const rt_program *);
+
+/* ---- device part (runtime/cpu): called by the host part ---- */
+/* Threads, library objects for all GEMMs of the program. false: *error says why. */
+bool rt_device_open(const rt_program *, rt_stream **compute, char *error, size_t n);
+void rt_device_close(rt_stream *);
+/* Scratch bytes that the library wants for this product with this many threads; called by
+ * efficc while planning, too. -1: it can't be done. */
+int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
+int64_t rt_attention_scratch(const rt_attn *, int threads);
+int64_t rt_attention_grad_scratch(const rt_attn *, int threads);
+int64_t rt_head_ce_scratch(int64_t rows, int64_t h, int64_t v, int64_t chunk, bool grad,
+                           int threads); /* logits of one chunk and partial sums */
+int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
+int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
+int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
+/* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
+void *rt_alloc(size_t bytes);
+
+/* ---- kernels; formulas in runtime/cpu, checked against the interpreter ---- */
+/* GEMM number g of the program's table. scratch as planned; bias [N] or NULL. */
+void rt_gemm(rt_stream *, int g, float *c, const float *a, const float *b,
+             const float *bias, void *scratch);
+void rt_copy(rt_stream *, float *y, const float *x, int64_t n);
+void rt_zero(rt_stream *, void *y, int64_t bytes);
+void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x */
+/* y = x permuted; elements of `size` bytes; dim: of x. */
+void rt_transpose(rt_stream *, void *y, const void *x, int rank, const int64_t *dim,
+                  const int *perm, int size);
+/* Copies an [outer, n, inner] block of elements of `size` bytes between strided places:
+ * y[o*ys + (i*ystep + ystart)*inner ..] = x[o*xs + (i*xstep + xstart)*inner ..]; strides
+ * ys, xs in elements. Serves slice, unslice (after rt_zero) and concat. */
+typedef struct rt_block_copy {
+    int64_t outer, n, inner, ys, ystart, ystep, xs, xstart, xstep;
+    int size;
+} rt_block_copy;
+void rt_move(rt_stream *, void *y, const void *x, const rt_block_copy *);
+/* x [outer, n, inner], idx [m]: y [outer, m, inner]; negative indices count from the end. */
+void rt_gather(rt_stream *, void *y, const void *x, const int64_t *idx, int64_t outer,
+               int64_t n, int64_t inner, int64_t m, int size);
+void rt_gather_grad(rt_stream *, float *dx, const float *dy, const int64_t *idx,
+                    int64_t outer, int64_t n, int64_t inner, int64_t m);
+/* y [rows,h] = table [v,h] at ids [rows]. */
+void rt_embed(rt_stream *, float *y, const float *table, const int64_t *ids, int64_t rows,
+              int64_t h);
+/* dtable [v,h] (+)= sum of dy rows by id, in order of position. add: +=, else =. */
+void rt_embed_grad(rt_stream *, float *dtable, const float *dy, const int64_t *ids,
+                   int64_t rows, int64_t h, int64_t v, bool add, void *scratch);
+/* Over the last dimension of [rows,cols]. Mean and 1/std per row. */
+void rt_layernorm(rt_stream *, float *y, float *mean, float *rstd, const float *x,
+                  const float *w, const float *b, int64_t rows, int64_t cols, float eps);
+void rt_layernorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
+                     const float *x, const float *w, const float *mean, const float *rstd,
+                     int64_t rows, int64_t cols);
+/* dw [cols], db [cols]; either may be NULL. add_*: += . */
+void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy, const float *x,
+                      const float *mean, const float *rstd, int64_t rows, int64_t cols,
+                      bool add_w, bool add_b, void *scratch);
+void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
+void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y, int64_t rows,
+                     int64_t cols);
+/* y [outer, inner] = reduction of x [outer, n, inner] over n. */
+void rt_reduce_sum(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
+                   int64_t inner);
+void rt_reduce_max(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
+                   int64_t inner);
+void rt_cumsum(rt_stream *, int64_t *y, const int64_t *x, int64_t outer, int64_t n,
+               int64_t inner);
+/* y [cols] (+)= sum over rows of x [rows, cols], rows ld apart. */
+void rt_colsum(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols,
+               int64_t ld, bool add, void *scratch);
+/* mask [B,S]: nonzero = may be attended to; NULL: all. S x S is never stored. */
+void rt_attention(rt_stream *, float *y, float *lse, const float *q, const float *k,
+                  const float *v, const int64_t *mask, const rt_attn *, void *scratch);
+/* dq, dk, dv have the layouts of q, k, v (ldq, qo, ..), so they may be one packed buffer;
+ * columns that no head covers are not written. */
+void rt_attention_grad(rt_stream *, float *dq, float *dk, float *dv, const float *dy,
+                       const float *q, const float *k, const float *v, const float *y,
+                       const float *lse, const int64_t *mask, const rt_attn *,
+                       void *scratch);
+/* logits [rows, c], targets [rows] (RT_IGNORE: not supervised): loss[1] = scale[0] * sum of
+ * cross entropies; right[1]: supervised rows whose largest logit is the target. */
+void rt_ce(rt_stream *, float *loss, int64_t *right, float *prob /* [rows,c] */,
+           const float *logits, const int64_t *targets, const float *scale, int64_t rows,
+           int64_t c);
+void rt_ce_grad(rt_stream *, float *loss, float *dlogits, const float *logits,
+                const int64_t *targets, const float *scale, int64_t rows, int64_t c);
+/* logits = x [rows,h] times w ([h,v], or [v,h] under tb) + bias [v] or none, `chunk` rows at
+ * a time; rows that are not supervised are skipped. pred [rows]: largest column, or -1 in
+ * rows that were skipped. */
+typedef struct rt_head {
+    int64_t rows, h, v, chunk;
+    bool tb;
+} rt_head;
+void rt_head_ce(rt_stream *, float *loss, int64_t *right, int64_t *pred, const float *x,
+                const float *w, const int64_t *targets, const float *scale,
+                const float *bias, const rt_head *, void *scratch);
+/* dw, dbias: NULL, or add to. dx [rows,h] is written whole. */
+void rt_head_ce_grad(rt_stream *, float *loss, float *dx, float *dw, float *dbias,
+                     const float *x, const float *w, const int64_t *targets,
+                     const float *scale, const float *bias, const rt_head *,
+                     void *scratch);
+/* Sum of squares of all gradient buffers of the program, partials per 1024 elements added
+ * in order. */
+void rt_norm2(rt_stream *, float *norm2, rt_run *);
+/* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1 */
+void rt_clip_scale(rt_stream *, float *coef, const float *norm2, const rt_run *);
+/* Optimizer step of every trained param of the unit, with gradients times coef[0]. AdamW
+ * with decoupled decay and one rounding of the parameter (see runtime/cpu/optim.c), or SGD.
+ * Decay: params of rank >= 2, or all under hyper.decay_all. */
+void rt_optim(rt_stream *, rt_run *, int unit, const float *coef);
+
+#endif
