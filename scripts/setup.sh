@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs what building and testing efficc needs on Debian 12 or later: compiler, CMake, and the libraries behind the
+# ONNX reader (protobuf-c), JSON (cJSON), matrix products (oneDNN) and the tests (CUnit). Does nothing where all is there.
+set -euo pipefail
+packages=(gcc g++ make cmake ninja-build pkg-config libc6-dev protobuf-c-compiler libprotobuf-c-dev libdnnl-dev libcjson-dev libcunit1-dev)
+missing=()
+for p in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q "ok installed" || missing+=("$p")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "setup: all packages are there"
+    exit 0
+fi
+echo "setup: installing ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+    echo "setup: no apt-get here; install these by hand: ${missing[*]}" >&2
+    exit 1
+fi
+sudo=""
+[ "$(id -u)" = 0 ] || sudo="sudo"
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "setup: done"
