@@ -36,6 +36,10 @@ typedef enum rt_role {
     RT_MODULE  /* of the model, trained whole beside adapters (modules_to_save) */
 } rt_role;
 
+/* Elements in memory: float, int64_t, or uint8_t that is 0 or 1 (IR bool). Only constants
+ * are not RT_F32. base.safetensors calls them F32, I64 and BOOL. */
+typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL } rt_dtype;
+
 typedef enum rt_init { RT_INIT_FILE, RT_INIT_ZERO, RT_INIT_KAIMING, RT_INIT_NORMAL } rt_init;
 
 typedef struct rt_param { /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST */
@@ -47,6 +51,7 @@ typedef struct rt_param { /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST *
     bool transposed;      /* PyTorch's layout is the transpose of ours */
     rt_class cls;
     rt_role role;
+    rt_dtype dtype;
     rt_init init;
     int unit;
     int64_t offset, n; /* bytes into the unit's buffer of cls; elements */
@@ -202,9 +207,10 @@ void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy, const 
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
 void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y, int64_t rows,
                      int64_t cols);
-/* y [outer, inner] = reduction of x [outer, n, inner] over n. */
+/* y [outer, inner] = reduction of x [outer, n, inner] over n; the sum is multiplied with by
+ * (1/n: mean). */
 void rt_reduce_sum(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
-                   int64_t inner);
+                   int64_t inner, float by);
 void rt_reduce_max(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
                    int64_t inner);
 void rt_cumsum(rt_stream *, int64_t *y, const int64_t *x, int64_t outer, int64_t n,
