@@ -71,6 +71,8 @@ typedef struct rt_input { /* an argument of step and eval */
     int rank;
     int64_t dim[RT_MAX_RANK]; /* int64_t elements; RT_SCALE: one float */
     bool used;                /* false: the graph takes it but the loss does not need it */
+    int64_t limit; /* values must be below it: rows of the smallest table that they index;
+                      0: they index none */
 } rt_input;
 
 /* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of
