@@ -35,7 +35,11 @@ ir_module *fe_import(ef_ctx *, fe_model *);
  *   {"size": bytes of the whole file, "holes": [{"at": offset in the finished file,
  *    "bytes": n, "tensor": "param name", "transposed": bool, "dtype": "f32"}]}
  * Un-shared tensors become initializers of their own; a new head (params of role IR_HEAD)
- * is appended as Gather/ReduceMean and Gemm nodes with output "logits". false: said why. */
+ * is appended with output "logits", computing what pass task computes: meta head.input names
+ * the graph output that it reads; meta pool is "first" (Gather of position 0), "pooler" (the
+ * output is [B,H] already) or "mean" (over the positions where the mask input named by meta
+ * pool.mask is not 0: Cast, Unsqueeze, Mul, ReduceSum, Div by ReduceSum clipped to >= 1; over
+ * all positions, ReduceMean, if that meta is absent); then Gemm. false: said why. */
 bool fe_write_template(ef_ctx *, fe_model *, const ir_module *, const char *template_path,
                        const char *holes_path);
 
