@@ -32,7 +32,7 @@ typedef enum ir_opcode {
 } ir_opcode;
 
 typedef enum ir_attr_key {
-#define ATTR(name, kind, doc) IR_ATTR_##name,
+#define ATTR(name, kind, need, doc) IR_ATTR_##name,
 #include "attrs.def"
 #undef ATTR
     IR_NATTRS
@@ -103,6 +103,7 @@ struct ir_func {
     EF_VEC(ir_value *) args;
     ir_block *first, *last;
     ir_module *module;
+    ef_map names, suffixes; /* private to names.c: name -> value; stem -> next suffix */
 };
 
 /* Where a param's first contents come from. */
@@ -167,8 +168,9 @@ struct ir_module {
     EF_VEC(ir_meta) meta;        /* facts that are not code, see below; printed in order */
     EF_VEC(ir_param *) params;
     ir_func *step, *eval;        /* NULL: not made yet */
-    ef_map names;                /* param names; functions keep their own through types.c */
     unsigned facts;              /* set of pass_fact that holds */
+    ef_map names, suffixes;      /* private to names.c, of the params, as in ir_func */
+    ef_map lines;                /* private to parse.c and verify.c: op -> "line:col" */
 };
 /* Keys of meta that passes and codegen read (all optional):
  *   model      path of the ONNX file             task       causal-lm, seq-cls, ...
@@ -176,6 +178,8 @@ struct ir_module {
  *   labels     number of classes                 pad        the graph's own pad id
  *   family     gpt2, bert, ...                   exporter   for the report
  *   input.X    role of argument X: ids mask types positions labels scale
+ *   outputs    the graph's output names, in the order of the import's ret, by commas
+ *   pool pool.mask head.input   of a new head, see fe_write_template()
  *   lora.r lora.alpha lora.scale lora.targets    (written by pass lora)
  *   arena_bytes bound_bytes                      (written by pass plan)           */
 const char *ir_meta_get(const ir_module *, const char *key); /* NULL: absent */
@@ -184,13 +188,13 @@ int64_t ir_meta_int(const ir_module *, const char *key, int64_t absent);
 
 /* ---- tables ---- */
 enum { IR_PURE = 1, IR_COMMUTES = 2, IR_EFFECT = 4, IR_EW = 8, IR_VIEW = 16, IR_ACC = 32,
-       IR_TYPED = 64, IR_INPLACE = 128 };
+       IR_TYPED = 64, IR_INPLACE = 128, IR_SHARDWISE = 256 };
 typedef enum ir_cast { IR_CAST_LOW, IR_CAST_FULL, IR_CAST_WIDE, IR_CAST_KEEP } ir_cast;
 
 typedef struct ir_opinfo { /* one row of ops.def */
     const char *name, *doc;
     int narg, narg_max, nres, nres_max; /* -1: any number */
-    unsigned flags;                     /* IR_PURE .. IR_INPLACE */
+    unsigned flags;                     /* IR_PURE .. IR_SHARDWISE */
     ir_cast cast;
     uint64_t attrs; /* set of 1 << ir_attr_key */
     /* Result types of op from its operands and attributes into out[]; op->res[i]->type
@@ -203,6 +207,7 @@ ir_opcode ir_op_by_name(const char *); /* IR_NOPS: none */
 typedef struct ir_attrinfo {
     const char *name, *doc;
     char kind; /* i f s l */
+    bool need; /* an op that accepts it must have it */
 } ir_attrinfo;
 extern const ir_attrinfo ir_attrs[IR_NATTRS];
 
@@ -215,6 +220,9 @@ extern const ir_dtypeinfo ir_dtypes[IR_NDTYPES];
 
 /* ---- types ---- */
 const ir_type *ir_type_get(ef_ctx *, ir_dtype, int rank, const int64_t *dim);
+/* Are rank and dims within what the IR represents (rank <= IR_MAX_RANK, dims >= 0, at most
+ * 2^40 elements)? Check sizes from files with it before making a type of them. */
+bool ir_dims_ok(int rank, const int64_t *dim);
 const ir_type *ir_type_intern(ef_ctx *, const ir_type *); /* with named dims, /dp */
 const ir_type *ir_type_with(ef_ctx *, const ir_type *, ir_dtype); /* other dtype */
 int64_t ir_type_count(const ir_type *); /* elements at the maximum of named dims */
@@ -251,8 +259,8 @@ ir_builder ir_end(ir_block *, const char *loc);
 /* Appends an op. Attributes come first, through ir_attr_*() into the pending set of the
  * builder-independent list `attr` (any order; NULL when none). Result types follow from the
  * shape rule; for ops with flag T give the type of result 0 in `given`. Results are named
- * `name` (unique-ified: name, name.1, ..); several results get name, name.1, name.2 unless
- * their row says otherwise. A violated shape rule is an internal error (EF_ASSERT): check
+ * `name` (unique-ified: name, name.1, ..; NULL: the op's); several results get name,
+ * name.1, name.2. nres < 0: as many as the row has at least. A violated shape rule is an internal error (EF_ASSERT): check
  * user input first with ir_check(). Returns the op. */
 ir_op *ir_insert(ir_builder *, ir_opcode, const char *name, int narg,
                  ir_value *const *arg, int nattr, const ir_attr *attr,
@@ -279,6 +287,9 @@ void ir_attr_set(ir_module *, ir_op *, ir_attr); /* lists are copied */
 void ir_attr_remove(ir_op *, ir_attr_key);
 
 void ir_set_arg(ir_op *, int i, ir_value *);
+/* Gives the value (an op's result or an argument of f) the name, made unique. To pass a
+ * name on from a replaced value, remove that one first. */
+void ir_rename(ir_func *f, ir_value *, const char *name);
 void ir_add_arg(ir_module *, ir_op *, ir_value *);
 void ir_replace_uses(ir_func *, ir_value *old, ir_value *with); /* in this function */
 /* As above, only in ops behind `after` in the order of the function. */
@@ -350,6 +361,7 @@ typedef struct ir_env {
     ef_map of; /* ir_value* -> ir_tensor*: arguments in, params (lazily read), results out */
     ir_hyper hyper;
     uint64_t seed;
+    bool exact; /* floats are not rounded: for checks of gradients by differences */
 } ir_env;
 /* Runs blocks of the phases in `phases` (1 << ir_phase), in order, in double, each result
  * rounded to its dtype. Params are read into env at first use and then changed in place by
