@@ -1,0 +1,266 @@
+/* interp_nn.c -- the interpreter's softmax, layer norm and attention.
+ *
+ * Attention takes heads out of packed rows: head h of q is columns qo + h*d .. of a row.
+ * The gradient is that of the scores recomputed from the stored log-sum-exp, as the kernels
+ * do it: P = exp(s - lse), dV = P' dY, dS = P * (dY V' - rowsum(dY * Y)).
+ */
+#include "interp_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- softmax ---- */
+
+bool
+ir_ev_softmax(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = e->arg[0]->data + r * n;
+        double *y = e->res[0]->data + r * n, max = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            max = x[i] > max ? x[i] : max;
+        for (int64_t i = 0; i < n; i++)
+            sum += y[i] = exp(x[i] - max);
+        for (int64_t i = 0; i < n; i++)
+            y[i] /= sum;
+    }
+    return true;
+}
+
+bool
+ir_ev_softmax_grad(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = e->arg[0]->data + r * n, *y = e->arg[1]->data + r * n;
+        double *dx = e->res[0]->data + r * n, dot = 0;
+        for (int64_t i = 0; i < n; i++)
+            dot += dy[i] * y[i];
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] * (dy[i] - dot);
+    }
+    return true;
+}
+
+/* ---- layer norm ---- */
+
+bool
+ir_ev_layernorm(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    const double *w = e->arg[1]->data, *b = e->arg[2]->data;
+    double eps = ir_attr_num(e->op, IR_ATTR_eps, 1e-5);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = e->arg[0]->data + r * n;
+        double *y = e->res[0]->data + r * n, mean = 0, var = 0;
+        for (int64_t i = 0; i < n; i++)
+            mean += x[i];
+        mean /= (double)n;
+        for (int64_t i = 0; i < n; i++)
+            var += (x[i] - mean) * (x[i] - mean);
+        double rstd = 1 / sqrt(var / (double)n + eps);
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        e->res[1]->data[r] = mean;
+        e->res[2]->data[r] = rstd;
+    }
+    return true;
+}
+
+bool
+ir_ev_layernorm_dx(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    const double *w = e->arg[2]->data;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = e->arg[0]->data + r * n, *x = e->arg[1]->data + r * n;
+        double mean = e->arg[3]->data[r], rstd = e->arg[4]->data[r];
+        double *dx = e->res[0]->data + r * n, sum = 0, dot = 0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += dy[i] * w[i];
+            dot += dy[i] * w[i] * (x[i] - mean) * rstd;
+        }
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = rstd * (dy[i] * w[i] - sum / (double)n -
+                            (x[i] - mean) * rstd * dot / (double)n);
+    }
+    return true;
+}
+
+bool
+ir_ev_layernorm_dwb(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    double *dw = e->res[0]->data, *db = e->res[1]->data;
+    ir_clear(e->res[0]);
+    ir_clear(e->res[1]);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = e->arg[0]->data + r * n, *x = e->arg[1]->data + r * n;
+        double mean = e->arg[2]->data[r], rstd = e->arg[3]->data[r];
+        for (int64_t i = 0; i < n; i++) {
+            dw[i] += dy[i] * (x[i] - mean) * rstd;
+            db[i] += dy[i];
+        }
+    }
+    return true;
+}
+
+/* ---- attention ---- */
+
+typedef struct attn {
+    int64_t batch, seq, heads, group, d; /* group: query heads of one key head */
+    int64_t ldq, ldk, ldv, qo, ko, vo;
+    double scale;
+    bool causal;
+    const double *q, *k, *v, *mask; /* mask [batch,seq]; NULL: none */
+    double *p;                      /* scratch [seq,seq] of one head */
+} attn;
+
+/* Operands q, k, v stand at `first`; the mask, if there is one, is operand `mask_at`. */
+static attn
+attn_of(const ir_ev *e, int first, int mask_at)
+{
+    const ir_tensor *const *arg = e->arg + first;
+    int64_t heads = ir_attr_int(e->op, IR_ATTR_heads, 1);
+    attn a = {.batch = arg[0]->type->dim[0],
+              .seq = arg[0]->type->dim[1],
+              .heads = heads,
+              .group = heads / ir_attr_int(e->op, IR_ATTR_kv_heads, heads),
+              .d = ir_attr_int(e->op, IR_ATTR_head_dim, 1),
+              .ldq = ir_cols(arg[0]),
+              .ldk = ir_cols(arg[1]),
+              .ldv = ir_cols(arg[2]),
+              .qo = ir_attr_int(e->op, IR_ATTR_qo, 0),
+              .ko = ir_attr_int(e->op, IR_ATTR_ko, 0),
+              .vo = ir_attr_int(e->op, IR_ATTR_vo, 0),
+              .causal = ir_attr_int(e->op, IR_ATTR_causal, 0) != 0,
+              .q = arg[0]->data,
+              .k = arg[1]->data,
+              .v = arg[2]->data};
+    a.scale = ir_attr_num(e->op, IR_ATTR_scale, 1 / sqrt((double)a.d));
+    a.mask = e->op->narg > mask_at ? e->arg[mask_at]->data : NULL;
+    a.p = EF_NEWN(e->scratch, double, a.seq *a.seq + 1);
+    return a;
+}
+
+/* Where the columns of head h begin in the first row of batch b. */
+static int64_t
+q_at(const attn *a, int64_t b, int64_t h)
+{
+    return b * a->seq * a->ldq + a->qo + h * a->d;
+}
+
+static int64_t
+k_at(const attn *a, int64_t b, int64_t h)
+{
+    return b * a->seq * a->ldk + a->ko + h / a->group * a->d;
+}
+
+static int64_t
+v_at(const attn *a, int64_t b, int64_t h)
+{
+    return b * a->seq * a->ldv + a->vo + h / a->group * a->d;
+}
+
+/* Scores of head h into a->p, -inf where the mask or causality hides the key. */
+static void
+scores(const attn *a, int64_t b, int64_t h, ef_arena *scratch)
+{
+    int64_t s = a->seq;
+    memset(a->p, 0, (size_t)(s * s) * sizeof(double));
+    ir_mm g = {s, s, a->d, false, true, a->scale, a->ldq, a->ldk, s};
+    ir_mm_run(&g, a->p, a->q + q_at(a, b, h), a->k + k_at(a, b, h), scratch);
+    for (int64_t i = 0; i < s; i++)
+        for (int64_t j = 0; j < s; j++)
+            if ((a->causal && j > i) || (a->mask && a->mask[b * s + j] == 0))
+                a->p[i * s + j] = -INFINITY;
+}
+
+/* Softmax of the row p[n] in place; returns its log-sum-exp, -inf where there is no key. */
+static double
+softmax_row(double *p, int64_t n)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        max = p[j] > max ? p[j] : max;
+    for (int64_t j = 0; j < n; j++)
+        sum += p[j] = max == -INFINITY ? 0 : exp(p[j] - max);
+    for (int64_t j = 0; j < n && sum > 0; j++)
+        p[j] /= sum;
+    return sum > 0 ? max + log(sum) : -INFINITY;
+}
+
+bool
+ir_ev_attention(ir_ev *e)
+{
+    attn a = attn_of(e, 0, 3);
+    int64_t s = a.seq, ldy = a.heads * a.d;
+    ir_clear(e->res[0]);
+    for (int64_t b = 0; b < a.batch; b++)
+        for (int64_t h = 0; h < a.heads; h++) {
+            scores(&a, b, h, e->scratch);
+            for (int64_t i = 0; i < s; i++)
+                e->res[1]->data[(b * a.heads + h) * s + i] =
+                    softmax_row(a.p + i * s, s);
+            ir_mm g = {s, a.d, s, false, false, 1, s, a.ldv, ldy};
+            ir_mm_run(&g, e->res[0]->data + b * s * ldy + h * a.d, a.p,
+                      a.v + v_at(&a, b, h), e->scratch);
+        }
+    return true;
+}
+
+/* From dy, y of one head: ds = p * (dp - rowsum(dy * y)), where dp arrives in ds. */
+static void
+score_grads(const attn *a, double *ds, const double *dy, const double *y)
+{
+    int64_t s = a->seq, ldy = a->heads * a->d;
+    for (int64_t i = 0; i < s; i++) {
+        double dot = 0;
+        for (int64_t c = 0; c < a->d; c++)
+            dot += dy[i * ldy + c] * y[i * ldy + c];
+        for (int64_t j = 0; j < s; j++)
+            ds[i * s + j] = a->p[i * s + j] * (ds[i * s + j] - dot);
+    }
+}
+
+/* The gradients of one head, added to dq, dk, dv. */
+static void
+head_grad(ir_ev *e, const attn *a, int64_t b, int64_t h, double *const *d)
+{
+    int64_t s = a->seq, ldy = a->heads * a->d;
+    int64_t at = b * s * ldy + h * a->d;
+    const double *dy = e->arg[0]->data + at, *y = e->arg[4]->data + at;
+    const double *lse = e->arg[5]->data + (b * a->heads + h) * s;
+    double *ds = EF_NEWN(e->scratch, double, s *s + 1);
+    scores(a, b, h, e->scratch);
+    for (int64_t i = 0; i < s; i++)
+        for (int64_t j = 0; j < s; j++) {
+            double *p = a->p + i * s + j;
+            *p = *p == -INFINITY ? 0 : exp(*p - lse[i]);
+        }
+    ir_mm gv = {s, a->d, s, true, false, 1, s, ldy, a->ldv};
+    ir_mm_run(&gv, d[2] + v_at(a, b, h), a->p, dy, e->scratch);
+    ir_mm gp = {s, s, a->d, false, true, 1, ldy, a->ldv, s};
+    ir_mm_run(&gp, ds, dy, a->v + v_at(a, b, h), e->scratch);
+    score_grads(a, ds, dy, y);
+    ir_mm gq = {s, a->d, s, false, false, a->scale, s, a->ldk, a->ldq};
+    ir_mm_run(&gq, d[0] + q_at(a, b, h), ds, a->k + k_at(a, b, h), e->scratch);
+    ir_mm gk = {s, a->d, s, true, false, a->scale, s, a->ldq, a->ldk};
+    ir_mm_run(&gk, d[1] + k_at(a, b, h), ds, a->q + q_at(a, b, h), e->scratch);
+}
+
+bool
+ir_ev_attention_grad(ir_ev *e)
+{
+    attn a = attn_of(e, 1, 6);
+    double *d[3];
+    for (int i = 0; i < 3; i++) /* one result: q, k and v are one value */
+        d[i] = e->res[i < e->op->nres ? i : 0]->data;
+    for (int i = 0; i < e->op->nres; i++)
+        ir_clear(e->res[i]);
+    for (int64_t b = 0; b < a.batch; b++)
+        for (int64_t h = 0; h < a.heads; h++)
+            head_grad(e, &a, b, h, d);
+    return true;
+}
