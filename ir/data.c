@@ -1,0 +1,192 @@
+/* data.c -- the first contents of params: bytes of a file, literal values, or a generator.
+ *
+ * Generated values depend on the seed, the param's name and the element's index alone, so
+ * that any piece of a param can be made by anyone who needs it. The trainer has the same
+ * formula (runtime/host); a test compares the two:
+ *
+ *   key        mix(fnv1a64(name), seed)
+ *   mix(k, i)  splitmix64's finalizer on k + (i + 1) * 0x9e3779b97f4a7c15
+ *   u(i)       (mix(key, i) >> 11) * 2^-53, in [0, 1)
+ *   KAIMING    element i = (2 u(i) - 1) / sqrt(last dimension)
+ *   NORMAL     element i = 0.02 sqrt(-2 log(1 - u(2i))) cos(2 pi u(2i + 1))
+ */
+#include "ir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 13 }; /* elements converted at a time */
+
+/* ---- the generator ---- */
+
+static uint64_t
+fnv1a64(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h;
+}
+
+static uint64_t
+mix(uint64_t key, uint64_t i)
+{
+    uint64_t z = key + (i + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static double
+uniform(uint64_t key, uint64_t i)
+{
+    return (double)(mix(key, i) >> 11) * 0x1p-53;
+}
+
+static double
+normal(uint64_t key, uint64_t i)
+{
+    double r = sqrt(-2 * log(1 - uniform(key, 2 * i)));
+    return r * cos(6.283185307179586477 * uniform(key, 2 * i + 1));
+}
+
+static void
+generate(const ir_param *p, uint64_t seed, int64_t first, int64_t n, double *out)
+{
+    const ir_type *t = p->value->type;
+    uint64_t key = mix(fnv1a64(p->value->name), seed);
+    double bound = t->rank ? 1 / sqrt((double)t->dim[t->rank - 1]) : 1;
+    for (int64_t k = 0; k < n; k++) {
+        uint64_t i = (uint64_t)(first + k);
+        double x = p->init == IR_INIT_NORMAL ? 0.02 * normal(key, i)
+                                             : (2 * uniform(key, i) - 1) * bound;
+        out[k] = ir_round(t->dtype, x);
+    }
+}
+
+/* ---- files ---- */
+
+/* binary16 as a double. */
+static double
+half(uint16_t h)
+{
+    int e = h >> 10 & 31, f = h & 1023;
+    double x = e == 31 ? (f ? NAN : INFINITY)
+               : e     ? ldexp(f + 1024, e - 25)
+                       : ldexp(f, -24);
+    return h >> 15 ? -x : x;
+}
+
+static float
+bfloat(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Element i of little-endian data of type d. */
+static double
+element(ir_dtype d, const void *data, int64_t i)
+{
+    switch (d) {
+    case IR_F32:
+        return ((const float *)data)[i];
+    case IR_F16:
+        return half(((const uint16_t *)data)[i]);
+    case IR_BF16:
+        return bfloat(((const uint16_t *)data)[i]);
+    case IR_I64:
+        return (double)((const int64_t *)data)[i];
+    case IR_I32:
+        return ((const int32_t *)data)[i];
+    case IR_I8:
+        return ((const int8_t *)data)[i];
+    default:
+        return ((const uint8_t *)data)[i];
+    }
+}
+
+static bool
+fail(ir_module *m, const ir_param *p, const char *what)
+{
+    return ef_error(m->ctx, p->loc, E_IR_DATA, p->value->name, what);
+}
+
+/* n bytes at `at`; NULL, or what is wrong. */
+static const char *
+read_at(int fd, void *to, size_t n, uint64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got == 0)
+            return "the file is too short";
+        if (got < 0 && errno != EINTR)
+            return strerror(errno);
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return NULL;
+}
+
+static bool
+read_file(ir_module *m, const ir_param *p, int64_t first, int64_t n, double *out)
+{
+    int64_t buf[CHUNK]; /* aligned for every element type */
+    int bits = ir_dtypes[p->file_dtype].bits;
+    if (bits < 8)
+        return fail(m, p, "4-bit elements are not supported");
+    int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(m, p, ef_printf(m->ctx->arena, "%s: %s", p->path, strerror(errno)));
+    uint64_t size = (uint64_t)bits / 8;
+    const char *bad = NULL;
+    for (int64_t k = 0; k < n && !bad; k += CHUNK) {
+        int64_t some = n - k < CHUNK ? n - k : CHUNK;
+        bad =
+            read_at(fd, buf, (size_t)some * size, p->at + (uint64_t)(first + k) * size);
+        for (int64_t i = 0; i < some && !bad; i++)
+            out[k + i] = element(p->file_dtype, buf, i);
+    }
+    close(fd);
+    return bad ? fail(m, p, ef_printf(m->ctx->arena, "%s: %s", p->path, bad)) : true;
+}
+
+bool
+ir_read_f64(ir_module *m, const ir_param *p, uint64_t seed, int64_t first, int64_t n,
+            double *out)
+{
+    EF_ASSERT(first >= 0 && n >= 0 && first + n <= ir_type_count(p->value->type));
+    switch (p->init) {
+    case IR_INIT_FILE:
+        return read_file(m, p, first, n, out);
+    case IR_INIT_VALUES:
+        memcpy(out, p->values + first, (size_t)n * sizeof *out);
+        return true;
+    case IR_INIT_KAIMING:
+    case IR_INIT_NORMAL:
+        generate(p, seed, first, n, out);
+        return true;
+    default:
+        memset(out, 0, (size_t)n * sizeof *out);
+        return true;
+    }
+}
+
+bool
+ir_read_f32(ir_module *m, const ir_param *p, uint64_t seed, int64_t first, int64_t n,
+            float *out)
+{
+    double buf[CHUNK];
+    for (int64_t k = 0; k < n; k += CHUNK) {
+        int64_t some = n - k < CHUNK ? n - k : CHUNK;
+        if (!ir_read_f64(m, p, seed, first + k, some, buf))
+            return false;
+        for (int64_t i = 0; i < some; i++)
+            out[k + i] = (float)buf[i];
+    }
+    return true;
+}
