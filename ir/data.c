@@ -1,14 +1,15 @@
 /* data.c -- the first contents of params: bytes of a file, literal values, or a generator.
  *
- * Generated values depend on the seed, the param's name and the element's index alone, so
- * that any piece of a param can be made by anyone who needs it. The trainer has the same
- * formula (runtime/host); a test compares the two:
+ * Element i of a generated param depends on the seed, the param's name and i alone, so that
+ * any piece of it can be made by anyone who needs it. The generator is Philox4x32-10 (Salmon
+ * et al., SC 2011) with counter i/4 and key FNV-1a(name) ^ seed * 0x9e3779b97f4a7c15:
  *
- *   key        mix(fnv1a64(name), seed)
- *   mix(k, i)  splitmix64's finalizer on k + (i + 1) * 0x9e3779b97f4a7c15
- *   u(i)       (mix(key, i) >> 11) * 2^-53, in [0, 1)
- *   KAIMING    element i = (2 u(i) - 1) / sqrt(last dimension)
- *   NORMAL     element i = 0.02 sqrt(-2 log(1 - u(2i))) cos(2 pi u(2i + 1))
+ *   u(j)      (word j%4 of block j/4 + 1/2) * 2^-32
+ *   KAIMING   element i = (2 u(i) - 1) / sqrt(last dimension)
+ *   NORMAL    elements i and i+1, i even = 0.02 sqrt(-2 log u(i)) times cos, sin of 2 pi u(i+1)
+ *
+ * runtime/host/init.c holds the same formulas for the trainer: change both or none, a test
+ * compares them.
  */
 #include "ir.h"
 
@@ -23,46 +24,60 @@ enum { CHUNK = 1 << 13 }; /* elements converted at a time */
 /* ---- the generator ---- */
 
 static uint64_t
-fnv1a64(const char *s)
+name_key(const char *name, uint64_t seed)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+    return h ^ (seed * 0x9e3779b97f4a7c15u);
 }
 
-static uint64_t
-mix(uint64_t key, uint64_t i)
+static void
+philox(uint64_t counter, uint64_t key, uint32_t c[4])
 {
-    uint64_t z = key + (i + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    c[0] = (uint32_t)counter;
+    c[1] = (uint32_t)(counter >> 32);
+    c[2] = c[3] = 0;
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)c[0] * 0xd2511f53u, b = (uint64_t)c[2] * 0xcd9e8d57u;
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0;
+        c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+        c[3] = (uint32_t)a;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+}
+
+/* u(j) of the block w that j lies in, in (0, 1) */
+static double
+uniform(const uint32_t w[4], int64_t j)
+{
+    return (w[j % 4] + 0.5) * 0x1p-32;
 }
 
 static double
-uniform(uint64_t key, uint64_t i)
+normal(const uint32_t w[4], int64_t i)
 {
-    return (double)(mix(key, i) >> 11) * 0x1p-53;
-}
-
-static double
-normal(uint64_t key, uint64_t i)
-{
-    double r = sqrt(-2 * log(1 - uniform(key, 2 * i)));
-    return r * cos(6.283185307179586477 * uniform(key, 2 * i + 1));
+    int64_t even = i - i % 2;
+    double r = 0.02 * sqrt(-2 * log(uniform(w, even)));
+    double angle = 6.283185307179586477 * uniform(w, even + 1);
+    return i % 2 ? r * sin(angle) : r * cos(angle);
 }
 
 static void
 generate(const ir_param *p, uint64_t seed, int64_t first, int64_t n, double *out)
 {
     const ir_type *t = p->value->type;
-    uint64_t key = mix(fnv1a64(p->value->name), seed);
-    double bound = t->rank ? 1 / sqrt((double)t->dim[t->rank - 1]) : 1;
+    uint64_t key = name_key(p->value->name, seed);
+    double root = t->rank ? sqrt((double)t->dim[t->rank - 1]) : 1;
     for (int64_t k = 0; k < n; k++) {
-        uint64_t i = (uint64_t)(first + k);
-        double x = p->init == IR_INIT_NORMAL ? 0.02 * normal(key, i)
-                                             : (2 * uniform(key, i) - 1) * bound;
+        int64_t i = first + k;
+        uint32_t w[4];
+        philox((uint64_t)i / 4, key, w);
+        double x =
+            p->init == IR_INIT_NORMAL ? normal(w, i) : (2 * uniform(w, i) - 1) / root;
         out[k] = ir_round(t->dtype, x);
     }
 }
