@@ -1,0 +1,334 @@
+/* cases_test.c -- real exports through compiler and trainer against PyTorch's values.
+ *
+ * For each case and run: every loss (1e-4 max(1, loss)), every gradient norm (1e-3), every
+ * first gradient (1e-4 max|g| + 1e-7 norm), and under LoRA the adapter after 20 steps
+ * (99.5 % of its elements within 1e-4) and its exact key set. One line a case and run with
+ * the worst differences. The interpreter runs the same modules in interp_test.c.
+ */
+#include "golden.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct one_run {
+    const char *name;       /* of the case */
+    const char *curve;      /* key of case.json's "train" */
+    const char *dir, *path; /* scratch folder; the case's folder */
+    char full[512];         /* folder of the case that has all tensors */
+    cJSON *meta;
+    tensors golden; /* of the case */
+    tensors deep;   /* of the full case */
+    bool is_lora, is_rows;
+    int micro; /* micro-batches a step */
+    int steps;
+} one_run;
+
+static const cJSON *
+get(const cJSON *j, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(j, key);
+}
+
+static const char *
+str(const cJSON *j, const char *key)
+{
+    const char *s = cJSON_GetStringValue(get(j, key));
+    return s ? s : "";
+}
+
+static const char *
+task_flags(const one_run *r)
+{
+    const char *task = str(r->meta, "task");
+    if (strcmp(task, "features") == 0)
+        return fmt("--task seq-cls --pool first --num-labels %d",
+                   (int)tensors_get(&r->golden, "head.weight")->dim[0]);
+    return fmt("--task %s", strcmp(task, "masked-lm") == 0 ? "mlm" : task);
+}
+
+/* Comma-separated target modules of a fused adapter, or "". */
+static const char *
+lora_flags(const one_run *r)
+{
+    const cJSON *lora = get(r->meta, "lora"), *m;
+    if (!r->is_lora && !r->is_rows)
+        return "";
+    char targets[256] = "";
+    if (r->is_lora && strcmp(str(lora, "mode"), "fused") == 0)
+        cJSON_ArrayForEach(m, get(lora, "target_modules"))
+        {
+            strcat(targets, targets[0] ? "," : " --lora-targets ");
+            strcat(targets, m->valuestring);
+        }
+    return fmt("--lora-r %d --lora-alpha %d%s", get(lora, "r")->valueint,
+               get(lora, "alpha")->valueint, targets);
+}
+
+static bool
+compile(const one_run *r)
+{
+    const tensor *ids = tensors_get(&r->golden, "batch0.input_ids");
+    const char *log = fmt("%s/compile.log", r->dir);
+    int rc = run(log,
+                 "%s/efficc %s/model.onnx --fp32 --cflags '-O1 -march=native' --batch "
+                 "%d --seq %d %s %s -o %s/out",
+                 BIN_DIR, r->path, (int)ids->dim[0], (int)ids->dim[1], task_flags(r),
+                 lora_flags(r), r->dir);
+    if (rc != 0)
+        printf("  %s %s: efficc exits with %d: %.400s\n", r->name, r->curve, rc,
+               text_read(log));
+    return rc == 0;
+}
+
+/* Tensors that a run starts from beside the file's: row-range adapters, a new head. */
+static const char *
+start_flags(const one_run *r)
+{
+    const tensor *t[64];
+    const char *name[64];
+    int n = 0;
+    for (int i = 0; r->is_rows && i < r->deep.n && n < 60; i++)
+        if (strncmp(r->deep.at[i].name, "qvrows.init/", 12) == 0) {
+            t[n] = &r->deep.at[i];
+            name[n++] = r->deep.at[i].name + 12;
+        }
+    if (strcmp(str(r->meta, "task"), "features") == 0)
+        for (int k = 0; k < 2; k++) {
+            name[n] = k ? "head.bias" : "head.weight";
+            t[n] = tensors_get(&r->golden, name[n]);
+            n++;
+        }
+    if (n == 0)
+        return "";
+    const char *path = fmt("%s/init.safetensors", r->dir);
+    return tensors_write(path, t, name, n) ? fmt("--init-tensors %s", path) : "";
+}
+
+static bool
+train(const one_run *r)
+{
+    int order[64];
+    for (int k = 0; k < r->steps * r->micro; k++)
+        order[k] = k % 4;
+    const char *data = fmt("%s/data.jsonl", r->dir);
+    if (!batches_write(data, &r->golden, order, r->steps * r->micro))
+        return false;
+    bool hot = r->is_lora || r->is_rows;
+    const char *adapter =
+        r->is_lora ? fmt("--init-adapter %s/adapter-init", r->full) : "";
+    const char *log = fmt("%s/train.log", r->dir);
+    int rc =
+        run(log,
+            "%s/out/trainer --train-data %s --shuffle false --max-steps %d "
+            "--learning-rate %s "
+            "--lr-scheduler-type constant --weight-decay 0.01 --decay-params all "
+            "--max-grad-norm %s --logging-steps 1 --gradient-accumulation-steps %d "
+            "--save-gradients %s/grads.safetensors --output-dir %s/res %s %s",
+            r->dir, data, r->steps, hot ? "1e-2" : "1e-3",
+            strstr(r->curve, "clip1") ? "1.0" : "0", r->micro, r->dir, r->dir, adapter,
+            start_flags(r));
+    if (rc != 0)
+        printf("  %s %s: the trainer exits with %d: %.400s\n", r->name, r->curve, rc,
+               text_read(log));
+    return rc == 0;
+}
+
+/* Worst relative error of losses and norms against the curve; INFINITY if rows lack. */
+static void
+compare_log(const one_run *r, double *loss, double *norm)
+{
+    const cJSON *want = get(get(r->meta, "train"), r->curve);
+    char *text = text_read(fmt("%s/res/log.jsonl", r->dir));
+    *loss = *norm = text ? 0 : INFINITY;
+    int k = 0;
+    for (char *line = text ? strtok(text, "\n") : NULL; line;
+         line = strtok(NULL, "\n")) {
+        cJSON *row = cJSON_Parse(line);
+        if (get(row, "loss") && get(row, "step") && k < r->steps) {
+            double w = cJSON_GetArrayItem(get(want, "loss"), k)->valuedouble;
+            double g = cJSON_GetArrayItem(get(want, "grad_norm"), k)->valuedouble;
+            double dl = fabs(get(row, "loss")->valuedouble - w) / fmax(1, w);
+            double dn = fabs(get(row, "grad_norm")->valuedouble - g) / g;
+            *loss = isnan(dl) ? INFINITY : fmax(*loss, dl);
+            *norm = isnan(dn) ? INFINITY : fmax(*norm, dn);
+            k++;
+        }
+        cJSON_Delete(row);
+    }
+    free(text);
+    if (k != r->steps)
+        *loss = INFINITY;
+}
+
+/* Is this a copy of a tied parameter whose gradient came under another name? */
+static bool
+is_other_copy(const one_run *r, const tensors *got, const char *name)
+{
+    const cJSON *copies, *c,
+        *e = get(get(get(r->meta, "parameters"), "initializers"), name);
+    if (get(e, "also")) /* merged by the exporter, trained apart */
+        return true;
+    bool member = false, present = false;
+    cJSON_ArrayForEach(copies, get(get(r->meta, "parameters"), "ties"))
+    {
+        member = present = false;
+        cJSON_ArrayForEach(c, copies)
+        {
+            member |= strcmp(c->valuestring, name) == 0;
+            present |= tensors_get(got, c->valuestring) != NULL;
+        }
+        if (member && present && !tensors_get(got, name))
+            return true;
+    }
+    return false;
+}
+
+/* Worst error of a first gradient as a share of what is allowed; names it in *worst. */
+static double
+compare_gradients(const one_run *r, char *worst, size_t n)
+{
+    const char *prefix = r->is_lora   ? "lora.grad/"
+                         : r->is_rows ? "qvrows.grad/"
+                                      : "grad/";
+    tensors got = tensors_read(fmt("%s/grads.safetensors", r->dir));
+    double norm =
+        cJSON_GetArrayItem(get(get(get(r->meta, "train"), r->curve), "grad_norm"), 0)
+            ->valuedouble;
+    double share = 0;
+    for (int i = 0; i < r->golden.n; i++) {
+        const tensor *want = &r->golden.at[i];
+        if (strncmp(want->name, prefix, strlen(prefix)) != 0)
+            continue;
+        const char *name = want->name + strlen(prefix);
+        if (is_other_copy(r, &got, name))
+            continue;
+        const tensor *g = tensors_get(&got, name);
+        double d =
+            g ? tensor_distance(g, want, 1.0) / (1e-4 * tensor_max(want) + 1e-7 * norm)
+              : INFINITY;
+        if (d >= share) {
+            share = d;
+            snprintf(worst, n, "%s", name);
+        }
+    }
+    /* un-shared parameters stand under their PyTorch names */
+    for (int i = 0; i < r->golden.n && strcmp(prefix, "grad/") == 0; i++) {
+        const tensor *want = &r->golden.at[i];
+        if (strncmp(want->name, "grad_param/", 11) != 0)
+            continue;
+        const tensor *g = tensors_get(&got, want->name + 11);
+        double d =
+            g ? tensor_distance(g, want, 1.0) / (1e-4 * tensor_max(want) + 1e-7 * norm)
+              : INFINITY;
+        if (d >= share) {
+            share = d;
+            snprintf(worst, n, "%s", want->name + 11);
+        }
+    }
+    tensors_free(&got);
+    return share;
+}
+
+/* Distance of the saved adapter from PEFT's, and whether the key sets are equal. */
+static double
+compare_adapter(const one_run *r, bool *same_keys)
+{
+    tensors got = tensors_read(fmt("%s/res/adapter_model.safetensors", r->dir));
+    tensors want =
+        tensors_read(fmt("%s/adapter-final/adapter_model.safetensors", r->path));
+    double d = want.n ? 0 : INFINITY;
+    *same_keys = got.n == want.n;
+    for (int i = 0; i < want.n; i++) {
+        const tensor *g = tensors_get(&got, want.at[i].name);
+        *same_keys &= g != NULL;
+        d = fmax(d, g ? tensor_distance(g, &want.at[i], 0.995) : INFINITY);
+    }
+    tensors_free(&got);
+    tensors_free(&want);
+    return d;
+}
+
+static void
+judge(const one_run *r)
+{
+    double loss, norm;
+    compare_log(r, &loss, &norm);
+    CHECK(loss <= 1e-4);
+    CHECK(norm <= 1e-3);
+    printf("  %-22s %-16s loss %.1e norm %.1e", r->name, r->curve, loss, norm);
+    bool deep = strcmp(str(r->meta, "golden"), "full") == 0;
+    bool plain = !strstr(r->curve, "clip1") && r->micro == 1;
+    if (deep && plain) {
+        char worst[256] = "";
+        double share = compare_gradients(r, worst, sizeof(worst));
+        CHECK(share <= 1);
+        printf(" gradients %.1e of allowed%s%s", share, share > 1 ? ": " : "",
+               share > 1 ? worst : "");
+    }
+    if (deep && r->is_lora) {
+        bool same;
+        double d = compare_adapter(r, &same);
+        CHECK(d <= 1e-4);
+        CHECK(same);
+        printf(" adapter %.1e%s", d, same ? "" : " other keys");
+    }
+    printf("\n");
+}
+
+static void
+one(const char *name, const char *curve)
+{
+    one_run r = {.name = name, .curve = curve, .micro = 1};
+    r.is_lora = strncmp(curve, "lora", 4) == 0;
+    r.is_rows = strncmp(curve, "qvrows", 6) == 0;
+    r.micro = strncmp(curve, "accumulate2", 11) == 0 ? 2 : 1;
+    char path[512];
+    snprintf(path, sizeof(path), "%s/tests/cases/%s", SRC_DIR, name);
+    r.path = path;
+    r.meta = json_read(fmt("%s/case.json", path));
+    NEED(r.meta != NULL);
+    const cJSON *want = get(get(r.meta, "train"), curve);
+    NEED(want != NULL);
+    r.steps = cJSON_GetArraySize(get(want, "loss"));
+    snprintf(r.full, sizeof(r.full), "%s/tests/cases/%s", SRC_DIR,
+             str(r.meta, "full_case"));
+    char dir[512];
+    snprintf(dir, sizeof(dir), "%s", fresh_dir(fmt("%s-%s", name, curve)));
+    r.dir = dir;
+    r.golden = tensors_read(fmt("%s/golden.safetensors", path));
+    r.deep = tensors_read(fmt("%s/golden.safetensors", r.full));
+    bool done = compile(&r) && train(&r);
+    CHECK(done);
+    if (done)
+        judge(&r);
+    tensors_free(&r.golden);
+    tensors_free(&r.deep);
+    cJSON_Delete(r.meta);
+}
+
+#define RUN(test, name, curve) \
+    TEST(test##_##curve)       \
+    {                          \
+        one(name, #curve);     \
+    }
+#define CASE(test, name)              \
+    RUN(test, name, full_fp32)        \
+    RUN(test, name, full_fp32_clip1)  \
+    RUN(test, name, accumulate2_fp32) \
+    RUN(test, name, lora_fp32)
+#define CASE_ROWS(test, name) CASE(test, name) RUN(test, name, qvrows_fp32)
+
+CASE_ROWS(gpt2_legacy14, "gpt2-legacy14")
+CASE_ROWS(gpt2_legacy17, "gpt2-legacy17")
+CASE_ROWS(gpt2_optimum, "gpt2-optimum")
+CASE(bert_legacy14, "bert-legacy14")
+CASE(bert_legacy17, "bert-legacy17")
+CASE(bert_optimum, "bert-optimum")
+CASE(bert_legacy17_dedup, "bert-legacy17-dedup")
+CASE(bert_mlm_legacy17, "bert-mlm-legacy17")
+CASE(bert_tokencls_legacy17, "bert-tokencls-legacy17")
+CASE(minilm_legacy17, "minilm-legacy17")
+CASE(minilm_optimum, "minilm-optimum")
