@@ -2,10 +2,12 @@
  *
  * For each case and run: every loss (1e-4 max(1, loss)), every gradient norm (1e-3), every
  * first gradient (1e-4 max|g| + 1e-7 norm), and under LoRA the adapter after 20 steps
- * (99.5 % of its elements within 1e-4) and its exact key set. One line a case and run with
- * the worst differences. The interpreter runs the same modules in interp_test.c.
+ * (99.5 % of its elements within 1e-4) and its exact key set. The interpreter trains the
+ * same module and must agree with the trainer within 1e-5. One line a case and run with the
+ * worst differences.
  */
 #include "golden.h"
+#include "oracle.h"
 #include "test.h"
 
 #include <math.h>
@@ -67,16 +69,22 @@ lora_flags(const one_run *r)
                get(lora, "alpha")->valueint, targets);
 }
 
+/* What efficc is called with, beside its own name. */
+static const char *
+compile_flags(const one_run *r)
+{
+    const tensor *ids = tensors_get(&r->golden, "batch0.input_ids");
+    return fmt("%s/model.onnx --fp32 --batch %d --seq %d %s %s -o %s/out", r->path,
+               (int)ids->dim[0], (int)ids->dim[1], task_flags(r), lora_flags(r),
+               r->dir);
+}
+
 static bool
 compile(const one_run *r)
 {
-    const tensor *ids = tensors_get(&r->golden, "batch0.input_ids");
     const char *log = fmt("%s/compile.log", r->dir);
-    int rc = run(log,
-                 "%s/efficc %s/model.onnx --fp32 --cflags '-O1 -march=native' --batch "
-                 "%d --seq %d %s %s -o %s/out",
-                 BIN_DIR, r->path, (int)ids->dim[0], (int)ids->dim[1], task_flags(r),
-                 lora_flags(r), r->dir);
+    int rc = run(log, "%s/efficc %s --cflags '-O1 -march=native'", BIN_DIR,
+                 compile_flags(r));
     if (rc != 0)
         printf("  %s %s: efficc exits with %d: %.400s\n", r->name, r->curve, rc,
                text_read(log));
@@ -134,6 +142,50 @@ train(const one_run *r)
         printf("  %s %s: the trainer exits with %d: %.400s\n", r->name, r->curve, rc,
                text_read(log));
     return rc == 0;
+}
+
+/* The same training in the interpreter; worst difference of a loss from the trainer's. */
+static double
+compare_oracle(const one_run *r)
+{
+    char line[4096], *argv[64];
+    double want[64], norm[64];
+    oracle_run o = {.argv = argv, .golden = &r->golden, .loss = want, .norm = norm};
+    snprintf(line, sizeof(line), "efficc %s", compile_flags(r));
+    for (char *w = strtok(line, " "); w && o.argc < 63; w = strtok(NULL, " "))
+        argv[o.argc++] = w;
+    argv[o.argc] = NULL;
+    tensors adapter = {0};
+    if (r->is_lora)
+        adapter =
+            tensors_read(fmt("%s/adapter-init/adapter_model.safetensors", r->full));
+    o.adapter = r->is_lora ? &adapter : NULL;
+    o.start = r->is_rows ? &r->deep : &r->golden;
+    o.start_prefix = r->is_rows ? "qvrows.init/" : "";
+    o.steps = r->steps;
+    o.micro = r->micro;
+    o.hyper = (ir_hyper){.lr = r->is_lora || r->is_rows ? 1e-2 : 1e-3,
+                         .weight_decay = 0.01,
+                         .beta1 = 0.9,
+                         .beta2 = 0.999,
+                         .eps = 1e-8,
+                         .max_norm = strstr(r->curve, "clip1") ? 1 : 0,
+                         .decay_all = true};
+    double worst = oracle_train(&o) ? 0 : INFINITY;
+    char *text = text_read(fmt("%s/res/log.jsonl", r->dir));
+    int k = 0;
+    for (char *row = text ? strtok(text, "\n") : NULL; row; row = strtok(NULL, "\n")) {
+        cJSON *j = cJSON_Parse(row);
+        if (get(j, "loss") && k < r->steps) {
+            worst = fmax(worst, fabs(get(j, "loss")->valuedouble - want[k]) /
+                                    fmax(1, want[k]));
+            k++;
+        }
+        cJSON_Delete(j);
+    }
+    free(text);
+    tensors_free(&adapter);
+    return worst;
 }
 
 /* Worst relative error of losses and norms against the curve; INFINITY if rows lack. */
@@ -258,7 +310,10 @@ judge(const one_run *r)
     compare_log(r, &loss, &norm);
     CHECK(loss <= 1e-4);
     CHECK(norm <= 1e-3);
-    printf("  %-22s %-16s loss %.1e norm %.1e", r->name, r->curve, loss, norm);
+    double oracle = compare_oracle(r);
+    CHECK(oracle <= 1e-5);
+    printf("  %-22s %-16s loss %.1e norm %.1e interpreter %.1e", r->name, r->curve,
+           loss, norm, oracle);
     bool deep = strcmp(str(r->meta, "golden"), "full") == 0;
     bool plain = !strstr(r->curve, "clip1") && r->micro == 1;
     if (deep && plain) {
