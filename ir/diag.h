@@ -26,7 +26,7 @@ struct ef_config; /* config.h */
 
 struct ef_ctx {
     ef_arena *arena;              /* lives as long as the ctx */
-    struct ef_interns *interns;   /* private to base.c */
+    struct ef_interns *interns;   /* strings and types; private, base_int.h */
     const struct ef_config *cfg;  /* options; never NULL after ef_ctx_new() */
     const char *file;             /* input file that diagnostics are about, or NULL */
     const char *pass;             /* name of the pass that runs, or NULL */
@@ -34,6 +34,7 @@ struct ef_ctx {
     FILE *report;                 /* import report, match table, plan: stdout; NULL: quiet */
     int nerror, nwarning;
     int max_errors; /* errors printed in full before "and N more"; 0 = no limit */
+    bool muted;     /* private to diag.c: the last report was cut, so are its notes */
 };
 
 ef_ctx *ef_ctx_new(void); /* default configuration, stderr and stdout */
