@@ -1,0 +1,31 @@
+/* eval.c -- pass eval: the function `eval`, forward only.
+ *
+ *     step:  %loss, %right, %prob = ce %logits, %targets, %scale : ..
+ *            ret %loss
+ *   ->
+ *     eval:  the same blocks, then
+ *            ret %loss, %right, %prob
+ *
+ * The third result is what --predict reads: probabilities of a classifier, or the most
+ * likely token per position.
+ */
+#include "pass.h"
+
+bool
+pass_eval(pass_ctx *pc)
+{
+    ir_module *m = pc->m;
+    ef_map map = {0};
+    if (!m->step || m->eval)
+        return ef_error(m->ctx, NULL, E_TASK,
+                        m->eval ? "there is an eval already" : "there is no step");
+    ir_func *f = ir_clone_fwd(m->step, "eval", &map);
+    ir_op *ret = f->last ? f->last->last : NULL;
+    if (!ret || ret->code != IR_OP_ret || ret->narg != 1)
+        return ef_error(m->ctx, ret ? ret->loc : NULL, E_TASK,
+                        "step does not end in 'ret' of one loss");
+    const ir_op *loss = ret->arg[0]->def;
+    for (int i = 1; loss && i < loss->nres; i++)
+        ir_add_arg(m, ret, loss->res[i]);
+    return true;
+}
