@@ -63,7 +63,7 @@ struct fe_model {
     unshared; /* filled by fe_import(), read by fe_write_template() */
 };
 
-/* ---- onnx_load.c ---- */
+/* ---- onnx_load.c and onnx_tensor.c ---- */
 static inline const char *
 fe_str(const char *s)
 {
@@ -80,7 +80,7 @@ bool fe_tensor_i64(const fe_model *, const fe_tensor *, int64_t first, int64_t n
 /* Type in the IR of an ONNX element type; IR_NDTYPES: it has none (strings, complex,
  * float8, 4 bits and less). */
 ir_dtype fe_dtype(int onnx);
-const char *fe_type_name(int onnx); /* "float16", "type 99"; static or interned */
+const char *fe_type_name(int onnx); /* "float16"; "unknown" */
 /* Version of an operator set that the model imports; 0: not imported. "" and "ai.onnx" are
  * the same domain. */
 int fe_opset(const fe_model *, const char *domain);
@@ -103,6 +103,12 @@ typedef struct fe_scan {
  * NULL: fine, or what is wrong (static or in the arena). */
 const char *fe_scan_wire(ef_arena *, const uint8_t *model, size_t n, fe_scan *);
 
+/* ---- onnx_tensor.c, besides reading, above ---- */
+/* Fills t from t->proto and checks it: type, dims, size, where the data are. false: said
+ * why. */
+bool fe_tensor_describe(fe_model *, fe_tensor *, const fe_payload *where);
+const char *fe_dims_text(ef_arena *, size_t rank, const int64_t *dim); /* "16 x 32" */
+
 /* ---- external.c ---- */
 /* Checks where the external_data entries of t point and fills path, at, bytes. Never opens
  * anything outside m->dir, no symbolic links, regular files only. false: said why. */
@@ -110,8 +116,13 @@ bool fe_external(fe_model *m, fe_tensor *t);
 
 /* ---- onnx_check.c ---- */
 /* Rules that a file has to keep before it makes sense to look at operators: versions,
- * names, single assignment, nothing undefined, no cycle, only tensor types. false: said
- * why. */
+ * inputs and outputs, local functions, and the rules of fe_order(). Fills m->opset and
+ * m->inits. false: said why. */
 bool fe_check(fe_model *);
+
+/* ---- onnx_order.c ---- */
+/* Every name is written once and known where it is read, nothing is a cycle. Sorts the
+ * nodes of every graph so that they can run in that order. false: said why. */
+bool fe_order(fe_model *);
 
 #endif

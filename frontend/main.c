@@ -1,0 +1,116 @@
+/* main.c -- the compiler's driver: options, file in, passes, folder out.
+ *
+ * The output folder is made under another name beside its place and put there at the very
+ * end, so that a failure leaves nothing half-written and an older build stays whole until
+ * then. Of an older build only what efficc writes itself is removed; a user's files, such
+ * as results of training, move along.
+ */
+#include "../codegen/cg.h"
+#include "../passes/pass.h"
+#include "frontend.h"
+#include "output_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ERRORS_SHOWN = 10, IR_BYTES_MAX = 1 << 28 };
+
+static bool
+has_suffix(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n > k && !strcmp(s + n - k, suffix);
+}
+
+/* The module of the input file; *model stays NULL for a file of text. */
+static ir_module *
+read_input(ef_ctx *ctx, fe_model **model)
+{
+    const char *path = ctx->cfg->input;
+    if (!has_suffix(path, ".ir")) {
+        *model = fe_load(ctx, path);
+        return *model ? fe_import(ctx, *model) : NULL;
+    }
+    size_t n;
+    const char *text = ef_read_file(ctx->arena, path, IR_BYTES_MAX, &n);
+    if (!text)
+        ef_error(ctx, NULL, E_FILE, path, strerror(errno));
+    return text ? ir_parse(ctx, path, text) : NULL;
+}
+
+/* Sources, weights, template and trainer into the folder. */
+static bool
+write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *target,
+             const char *dir)
+{
+    if (!cg_emit(m, target, dir))
+        return false;
+    if (model && !ctx->cfg->lora_r) { /* adapters are written without the model */
+        const char *bytes = ef_printf(ctx->arena, "%s/template.onnx", dir);
+        const char *holes = ef_printf(ctx->arena, "%s/template.json", dir);
+        if (!fe_write_template(ctx, model, m, bytes, holes))
+            return false;
+    }
+    return !ctx->cfg->build || cg_build(ctx, dir);
+}
+
+static bool
+compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
+{
+    fe_model *model = NULL;
+    bool stopped = false;
+    ir_module *m = read_input(ctx, &model);
+    bool ok = m && pass_run(m, target, &stopped);
+    if (ok && !stopped)
+        ok = fe_output_begin(out) &&
+             write_output(ctx, m, model, target, fe_output_dir(out)) &&
+             fe_output_commit(out);
+    if (m)
+        ir_module_free(m);
+    fe_unload(model);
+    return ok;
+}
+
+static void
+set_streams(ef_ctx *ctx)
+{
+    const ef_config *c = ctx->cfg;
+    ctx->file = c->input;
+    ctx->max_errors = ERRORS_SHOWN;
+    if (c->given_run_pass || c->stop_after)
+        ctx->report = stderr; /* standard output is for the IR */
+    if (c->quiet)
+        ctx->report = NULL;
+}
+
+static int
+run(ef_ctx *ctx)
+{
+    const ef_config *c = ctx->cfg;
+    if (c->list_passes) {
+        pass_list(stdout);
+        return 0;
+    }
+    set_streams(ctx);
+    const pass_target *target = cg_target(ctx);
+    fe_output *out = fe_output_open(ctx);
+    bool ok = target && out && compile(ctx, target, out);
+    fe_output_close(out);
+    ef_diag_finish(ctx);
+    return ok ? 0 : 1;
+}
+
+int
+main(int argc, char **argv)
+{
+    ef_ctx *ctx = ef_ctx_new();
+    ef_config cfg;
+    int code = fe_options(ctx, argc, argv, &cfg);
+    if (code < 0) {
+        ctx->cfg = &cfg;
+        code = run(ctx);
+    }
+    ef_ctx_free(ctx);
+    return code;
+}

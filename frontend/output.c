@@ -1,0 +1,247 @@
+/* output.c -- the output folder: whole or not there.
+ *
+ * Everything is written into DIR.XXXXXX, which takes the place of DIR in one step. What an
+ * older DIR holds besides our own files is moved into the new one.
+ */
+#include "output_int.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PLAN_BYTES_MAX = 1 << 26, TREE_FDS = 16 };
+
+struct fe_output {
+    ef_ctx *ctx;
+    const char *dir;
+    const char *temp; /* NULL: none exists */
+};
+
+/* What efficc writes: all that is removed of an older build. */
+static const char *const own[] = {"trainer",       "plan.json", "base.safetensors",
+                                  "template.onnx", "src",       "template.json"};
+
+static char *unfinished; /* for exit(): the temporary folder, or NULL */
+static volatile sig_atomic_t interrupted;
+
+static int
+remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void
+remove_tree(const char *path)
+{
+    nftw(path, remove_entry, TREE_FDS, FTW_DEPTH | FTW_PHYS);
+}
+
+static void
+remove_unfinished(void)
+{
+    if (unfinished)
+        remove_tree(unfinished);
+    unfinished = NULL;
+}
+
+static void
+on_signal(int signal)
+{
+    interrupted = signal;
+}
+
+static bool
+fault(fe_output *o, const char *text)
+{
+    return ef_error(o->ctx, NULL, E_CG_OUTPUT, o->dir, text);
+}
+
+/* ---- may the folder be written? ---- */
+
+static const char *
+choose_dir(ef_ctx *ctx)
+{
+    const ef_config *c = ctx->cfg;
+    if (c->output) {
+        size_t n = strlen(c->output);
+        while (n > 1 && c->output[n - 1] == '/')
+            n--;
+        return ef_strndup(ctx->arena, c->output, n);
+    }
+    const char *slash = strrchr(c->input, '/'), *dot = strrchr(c->input, '.');
+    bool suffix = dot && dot > (slash ? slash + 1 : c->input);
+    return ef_printf(ctx->arena, "%.*s.efficc",
+                     (int)(suffix ? dot - c->input : (long)strlen(c->input)), c->input);
+}
+
+static bool
+is_within(const char *inner, const char *outer)
+{
+    char a[PATH_MAX], b[PATH_MAX];
+    if (!realpath(inner, a) || !realpath(outer, b))
+        return false;
+    size_t n = strlen(b);
+    return !strncmp(a, b, n) && (!a[n] || a[n] == '/' || n == 1);
+}
+
+static bool
+is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return d && n == 2; /* "." and ".." */
+}
+
+static bool
+has_our_plan(fe_output *o)
+{
+    size_t n;
+    ef_arena *a = ef_arena_new();
+    const char *path = ef_printf(a, "%s/plan.json", o->dir);
+    const char *text = ef_read_file(a, path, PLAN_BYTES_MAX, &n);
+    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    bool ours = cJSON_HasObjectItem(json, "efficc");
+    cJSON_Delete(json);
+    ef_arena_free(a);
+    return ours;
+}
+
+static bool
+may_replace(fe_output *o)
+{
+    struct stat st;
+    if (lstat(o->dir, &st))
+        return errno == ENOENT || fault(o, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return fault(o, "it exists and is not a folder");
+    if (is_within(".", o->dir) || is_within(o->ctx->cfg->input, o->dir))
+        return fault(o, "it holds the working folder or the model; choose another");
+    if (o->ctx->cfg->force || is_empty(o->dir) || has_our_plan(o))
+        return true;
+    fault(o, "it exists, and efficc did not make it (it has no plan.json of ours)");
+    ef_hint(o->ctx, "choose another folder, or replace this one with --force");
+    return false;
+}
+
+fe_output *
+fe_output_open(ef_ctx *ctx)
+{
+    fe_output *o = EF_NEW(ctx->arena, fe_output);
+    *o = (fe_output){ctx, choose_dir(ctx), NULL};
+    bool prints = ctx->cfg->given_run_pass || ctx->cfg->stop_after;
+    return prints || may_replace(o) ? o : NULL;
+}
+
+/* ---- writing and putting in place ---- */
+
+bool
+fe_output_begin(fe_output *o)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    char *temp = ef_printf(o->ctx->arena, "%s.XXXXXX", o->dir);
+    if (!mkdtemp(temp))
+        return fault(o, strerror(errno));
+    mode_t mask = umask(0);
+    umask(mask);
+    chmod(temp, 0777 & ~mask);
+    o->temp = unfinished = temp;
+    atexit(remove_unfinished);
+    for (size_t i = 0; i < EF_COUNT(signals); i++) {
+        struct sigaction old, new = {.sa_handler = on_signal};
+        sigaction(signals[i], NULL, &old);
+        if (old.sa_handler != SIG_IGN) /* as nohup wants it */
+            sigaction(signals[i], &new, NULL);
+    }
+    return true;
+}
+
+const char *
+fe_output_dir(const fe_output *o)
+{
+    return o->temp;
+}
+
+static bool
+is_own(const char *name)
+{
+    for (size_t i = 0; i < EF_COUNT(own); i++)
+        if (!strcmp(name, own[i]))
+            return true;
+    return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* Moves what is not ours from an older build into the new one. */
+static bool
+move_foreign(fe_output *o, const char *from, const char *to)
+{
+    DIR *d = opendir(from);
+    bool ok = d != NULL;
+    for (struct dirent *e; ok && (e = readdir(d));) {
+        if (is_own(e->d_name))
+            continue;
+        const char *a = ef_printf(o->ctx->arena, "%s/%s", from, e->d_name);
+        const char *b = ef_printf(o->ctx->arena, "%s/%s", to, e->d_name);
+        ok = !rename(a, b);
+    }
+    if (d)
+        closedir(d);
+    return ok;
+}
+
+/* Exchanges temp and dir, so that temp holds the older build; where the file system can't,
+ * in two steps. */
+static bool
+swap_in(const char *temp, const char *dir, const char *aside)
+{
+    if (!rename(temp, dir))
+        return true; /* it did not exist, or was empty */
+    if (!renameat2(AT_FDCWD, temp, AT_FDCWD, dir, RENAME_EXCHANGE))
+        return true;
+    return !rename(dir, aside) && !rename(temp, dir) && !rename(aside, temp);
+}
+
+bool
+fe_output_commit(fe_output *o)
+{
+    if (interrupted)
+        return fault(o, "interrupted; nothing was written");
+    const char *aside = ef_printf(o->ctx->arena, "%s.old", o->temp);
+    if (!swap_in(o->temp, o->dir, aside))
+        return fault(o, strerror(errno));
+    unfinished = NULL; /* from here on temp is the older build, if there was one */
+    if (!access(o->temp, F_OK)) {
+        if (!move_foreign(o, o->temp, o->dir)) {
+            fault(o, "some files of the older folder could not be moved");
+            ef_note(o->ctx, "they are in %s", o->temp);
+            o->temp = NULL;
+            return false;
+        }
+        remove_tree(o->temp);
+    }
+    o->temp = NULL;
+    ef_report(o->ctx, "%s: %s/%s", o->ctx->cfg->build ? "trainer" : "sources", o->dir,
+              o->ctx->cfg->build ? "trainer" : "src");
+    return true;
+}
+
+void
+fe_output_close(fe_output *o)
+{
+    if (!o || !o->temp)
+        return;
+    remove_unfinished();
+    o->temp = NULL;
+}
