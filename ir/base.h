@@ -84,8 +84,8 @@ typedef struct ef_buf { /* grows; always NUL-terminated once anything was added 
 void ef_puts(ef_buf *, const char *);
 void ef_putn(ef_buf *, const char *, size_t n);
 void ef_putf(ef_buf *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The shortest decimal text that reads back as exactly x ("0.1", "1e-05", "inf", "-inf",
- * "nan"); always parsed as a float again ("1" becomes "1"). Static buffer of 4 turns. */
+/* Short decimal text that reads back as exactly x ("1000", "0.1", "1e-05", "inf", "-inf",
+ * "nan"). Static buffer of 4 turns. */
 const char *ef_ftoa(double x);
 /* Levenshtein distance, for "did you mean"; stops counting at 99. */
 int ef_edit_distance(const char *a, const char *b);

@@ -30,8 +30,9 @@ ir_module_free(ir_module *m)
 const char *
 ir_meta_get(const ir_module *m, const char *key)
 {
+    key = ir_name_clean(m->ctx, key);
     for (int i = 0; i < m->meta.n; i++)
-        if (!strcmp(m->meta.at[i].key, key))
+        if (m->meta.at[i].key == key)
             return m->meta.at[i].value;
     return NULL;
 }
@@ -39,7 +40,7 @@ ir_meta_get(const ir_module *m, const char *key)
 void
 ir_meta_set(ir_module *m, const char *key, const char *value)
 {
-    ir_meta entry = {ef_intern(m->ctx, key), ef_intern(m->ctx, value)};
+    ir_meta entry = {ir_name_clean(m->ctx, key), ef_intern(m->ctx, value)};
     for (int i = 0; i < m->meta.n; i++)
         if (m->meta.at[i].key == entry.key) {
             m->meta.at[i] = entry;

@@ -16,6 +16,8 @@ void ir_name_take(ef_arena *, ef_map *names, const char *unique, void *what);
 void ir_name_free(ef_ctx *, ef_arena *, ef_map *names, ef_map *suffixes,
                   const char *name);
 bool ir_name_char(char);
+const char *ir_name_clean(ef_ctx *,
+                          const char *); /* other bytes become '_'; interned */
 
 /* ---- shape.c, shape_nn.c ---- */
 typedef const char *ir_shape_rule(ef_ctx *, const ir_op *, const ir_type **out);
@@ -41,5 +43,12 @@ bool ir_is_dims(const ir_type *, int rank, const int64_t *dim);
 ir_op *ir_op_new(ir_block *, ir_op *before, ir_opcode, int narg, int nres);
 void ir_op_arg(ir_op *, int i, ir_value *);          /* first setting of operand i */
 void ir_op_name(ir_op *, int i, const char *unique); /* result i takes the name */
+
+/* ---- print.c: words of the text form, for the parser and messages ---- */
+extern const char *const ir_phase_word[3], *const ir_class_word[5],
+                                               *const ir_role_word[5];
+extern const char *const ir_init_word[6]; /* NULL where the text has no word for it */
+void ir_put_quoted(ef_buf *, const char *);
+const char *ir_value_text(ef_ctx *, const ir_value *); /* "%x" or "$w", interned */
 
 #endif

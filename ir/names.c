@@ -18,8 +18,8 @@ ir_name_char(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '/' || c == '-';
 }
 
-static const char *
-clean(ef_ctx *ctx, const char *name)
+const char *
+ir_name_clean(ef_ctx *ctx, const char *name)
 {
     size_t n = strlen(name), ok = 0;
     while (ok < n && ir_name_char(name[ok]))
@@ -44,7 +44,7 @@ const char *
 ir_name_unique(ef_ctx *ctx, ef_arena *arena, const ef_map *names, ef_map *suffixes,
                const char *name)
 {
-    const char *stem = clean(ctx, name);
+    const char *stem = ir_name_clean(ctx, name);
     if (!ef_map_get(names, stem))
         return stem;
     intptr_t k = lowest(suffixes, stem);

@@ -58,6 +58,10 @@ ef_ftoa(double x)
     if (isinf(x))
         return x > 0 ? "inf" : "-inf";
     char *s = turn[next++ & 3];
+    if (fabs(x) < 1e15 && x == floor(x) && !(x == 0 && signbit(x))) {
+        snprintf(s, sizeof turn[0], "%.0f", x); /* 1000, not 1e+03 */
+        return s;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(s, sizeof turn[0], "%.*g", digits, x);
         if (strtod(s, NULL) == x)
