@@ -121,7 +121,9 @@ parse_of(parser *ps, ir_param *p)
     p->of = ir_param_by_name(ps->m, name);
     if (p->of == p)
         p->of = NULL;
-    if (!p->of)
+    if (ef_map_has(&ps->lost_params, name))
+        ps->lx.bad = true; /* its line was reported */
+    else if (!p->of)
         ir_lex_fail(&ps->lx, at, "parameter $%s is not known before this line", name);
 }
 

@@ -1,0 +1,395 @@
+/* verify.c -- what holds of every module between passes:
+ *
+ * V1   An op has the number of operands, results and attributes of its row in ops.def, and
+ *      its results have the types of its shape rule. No op but a shardwise one has a "/dp"
+ *      operand.
+ * V2   An operand is a param of the module, an argument of the function, or the result of
+ *      an op above. Update blocks run once a step, the others once a micro-batch: an op in
+ *      an update block reads params and results of update blocks only (ret may read all).
+ * V3   Names consist of [A-Za-z0-9_./-]; values are unique in their function, params in
+ *      the module, blocks in their function.
+ * V4   ir_value.nuse is the number of operands that are the value, in all functions.
+ * V5   Links agree: prev and next, first and last, the block of an op, the function of a
+ *      block, the op of a result.
+ * V6   A function's blocks are fwd, then bwd, then update; eval has fwd blocks only. Their
+ *      units exist.
+ * V7   The last op of a function is ret, and no other is.
+ * V8   accum adds to an IR_GRAD param, outside update blocks. norm2 reads IR_GRAD params.
+ *      optim updates an IR_TRAIN param from its IR_GRAD and two IR_STATE, in an update
+ *      block. No other op touches IR_GRAD and IR_STATE params.
+ * V9   A param's unit exists; it has what its init needs. IR_GRAD and IR_STATE, and only
+ *      those, belong to an IR_TRAIN param that stands above and has the same dims.
+ *      Adapters name their module; rows of a part lie within part_of.
+ * V10  Planned params of one unit, class and, for states, order do not overlap.
+ * V11  A planned op has one offset a result in `at`, and two numbers in `ws`.
+ *
+ * A fault is reported and the check goes on; what can not be followed further is skipped.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir_int.h"
+
+typedef struct verifier {
+    const ir_module *m;
+    ef_arena *arena;
+    ef_map uses; /* ir_value* -> uses seen, as a number + 1; its keys are all params,
+                       arguments and results that are known so far */
+    const ir_op *op; /* that is checked, or NULL */
+    int nfault;
+} verifier;
+
+/* Reports about v->op, or about `loc` if no op is checked. */
+static void
+fault(verifier *v, const char *loc, const char *fmt, ...)
+{
+    ef_ctx *ctx = v->m->ctx;
+    const ir_op *op = v->op;
+    const char *line = op ? ef_map_get(&v->m->lines, op) : NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = ef_vprintf(v->arena, fmt, ap);
+    va_end(ap);
+    v->nfault++;
+    ef_error(ctx,
+             line ? line
+             : op ? op->loc
+                  : loc,
+             E_IR_VERIFY,
+             op ? ef_printf(v->arena, "%s: %s", ir_ops[op->code].name, text) : text);
+}
+
+static void
+count_use(verifier *v, const ir_value *x)
+{
+    intptr_t n = (intptr_t)ef_map_get(&v->uses, x);
+    ef_map_set(v->arena, &v->uses, x, (void *)(n + 1));
+}
+
+/* ---- params ---- */
+
+static bool
+name_ok(const char *name)
+{
+    if (!name || !*name)
+        return false;
+    while (ir_name_char(*name))
+        name++;
+    return !*name;
+}
+
+static void
+check_init(verifier *v, const ir_param *p)
+{
+    const char *name = p->value->name;
+    if (p->init == IR_INIT_FILE && (!p->path || p->file_dtype >= IR_FUT))
+        fault(v, p->loc, "$%s comes from a file, expected a path and a dtype", name);
+    if (p->init == IR_INIT_VALUES && !p->values)
+        fault(v, p->loc, "$%s has literal values, expected them", name);
+    if ((p->cls == IR_GRAD || p->cls == IR_STATE) && p->init != IR_INIT_NONE)
+        fault(v, p->loc, "$%s is %s and has contents, expected zeros", name,
+              ir_class_word[p->cls]);
+}
+
+static void
+check_owner(verifier *v, const ir_param *p)
+{
+    const char *name = p->value->name;
+    bool owned = p->cls == IR_GRAD || p->cls == IR_STATE;
+    if (owned != (p->of != NULL)) {
+        fault(v, p->loc, "$%s is %s and has %s", name, ir_class_word[p->cls],
+              owned ? "no parameter it belongs to" : "a parameter it belongs to");
+        return;
+    }
+    if (!owned)
+        return;
+    const ir_type *t =
+        ir_type_with(v->m->ctx, p->of->value->type, p->value->type->dtype);
+    if (!ef_map_has(&v->uses, p->of->value) || p->of->cls != IR_TRAIN)
+        fault(v, p->loc, "$%s belongs to $%s, expected a trained parameter above it",
+              name, p->of->value->name);
+    else if (t != p->value->type)
+        fault(v, p->loc, "$%s is %s, expected %s as $%s has", name,
+              ir_type_text(v->m->ctx, p->value->type), ir_type_text(v->m->ctx, t),
+              p->of->value->name);
+}
+
+static void
+check_role(verifier *v, const ir_param *p)
+{
+    const char *name = p->value->name;
+    bool adapter = p->role == IR_LORA_A || p->role == IR_LORA_B;
+    if (adapter && !p->module)
+        fault(v, p->loc, "$%s is an adapter, expected the module it sits on", name);
+    if (p->part && (p->part_start < 0 || p->part_len < 0 || p->part_len > p->part_of ||
+                    p->part_start > p->part_of - p->part_len))
+        fault(v, p->loc, "$%s covers %" PRId64 " rows from %" PRId64 " on, of %" PRId64,
+              name, p->part_len, p->part_start, p->part_of);
+}
+
+static void
+check_params(verifier *v)
+{
+    const ir_module *m = v->m;
+    ef_map names = {0};
+    for (int i = 0; i < m->params.n; i++) {
+        const ir_param *p = m->params.at[i];
+        const char *name = p->value->name;
+        if (!name_ok(name) || ef_map_has(&names, name))
+            fault(v, p->loc, "parameter name '%s' is %s", name ? name : "",
+                  name_ok(name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
+        ef_map_set(v->arena, &names, name, v);
+        if (p->value->param != p || p->value->def)
+            fault(v, p->loc, "$%s: links of value and parameter disagree", name);
+        if (p->unit < 0 || p->unit >= m->units.n)
+            fault(v, p->loc, "$%s is in unit %d, expected one of the %d units", name,
+                  p->unit, m->units.n);
+        if (p->value->type->dtype == IR_FUT)
+            fault(v, p->loc, "$%s has no elements", name);
+        check_init(v, p);
+        check_owner(v, p);
+        check_role(v, p);
+        ef_map_set(v->arena, &v->uses, p->value, (void *)(intptr_t)1);
+    }
+}
+
+/* ---- places of params ---- */
+
+typedef struct place {
+    const ir_param *p;
+    int nth; /* which of the states of its owner */
+} place;
+
+static int
+by_place(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    if (x->p->unit != y->p->unit)
+        return x->p->unit < y->p->unit ? -1 : 1;
+    if (x->p->cls != y->p->cls)
+        return x->p->cls < y->p->cls ? -1 : 1;
+    if (x->nth != y->nth)
+        return x->nth < y->nth ? -1 : 1;
+    return x->p->offset < y->p->offset ? -1 : x->p->offset > y->p->offset;
+}
+
+static void
+check_places(verifier *v)
+{
+    const ir_module *m = v->m;
+    place *at = EF_NEWN(v->arena, place, m->params.n);
+    ef_map states = {0}; /* owner -> states seen */
+    int n = 0;
+    for (int i = 0; i < m->params.n; i++) {
+        const ir_param *p = m->params.at[i];
+        int nth = p->cls == IR_STATE ? (int)(intptr_t)ef_map_get(&states, p->of) : 0;
+        if (p->cls == IR_STATE)
+            ef_map_set(v->arena, &states, p->of, (void *)(intptr_t)(nth + 1));
+        if (p->offset >= 0 && ir_type_bytes(p->value->type))
+            at[n++] = (place){p, nth};
+    }
+    if (n)
+        qsort(at, (size_t)n, sizeof *at, by_place);
+    for (int i = 1; i < n; i++) {
+        const ir_param *p = at[i - 1].p, *q = at[i].p;
+        bool together =
+            p->unit == q->unit && p->cls == q->cls && at[i - 1].nth == at[i].nth;
+        if (together && q->offset - p->offset < ir_type_bytes(p->value->type))
+            fault(v, q->loc,
+                  "$%s at %" PRId64 " overlaps $%s, %" PRId64 " bytes at %" PRId64,
+                  q->value->name, q->offset, p->value->name,
+                  ir_type_bytes(p->value->type), p->offset);
+    }
+}
+
+/* ---- ops ---- */
+
+static bool
+is_class(const ir_op *op, int i, ir_pclass cls)
+{
+    return op->arg[i]->param && op->arg[i]->param->cls == cls;
+}
+
+static void
+check_buffers(verifier *v, const ir_op *op)
+{
+    bool update = op->block->phase == IR_UPDATE;
+    bool optim = op->code == IR_OP_optim, accum = op->code == IR_OP_accum;
+    if (optim && !(is_class(op, 0, IR_TRAIN) && is_class(op, 1, IR_GRAD) &&
+                   is_class(op, 2, IR_STATE) && is_class(op, 3, IR_STATE)))
+        fault(v, NULL, "expected a trained parameter, its gradient and two states");
+    for (int i = 1; optim && i < 4; i++)
+        if (op->arg[i]->param && op->arg[i]->param->of != op->arg[0]->param)
+            fault(v, NULL, "operand %d belongs to another parameter than operand 0", i);
+    if ((optim && !update) || (accum && update))
+        fault(v, NULL, "expected it in %s", optim ? "an update block" : "a bwd block");
+    if (accum && !is_class(op, 0, IR_GRAD))
+        fault(v, NULL, "operand 0 is no gradient buffer");
+    for (int i = 0; i < op->narg; i++) {
+        bool grad = is_class(op, i, IR_GRAD), state = is_class(op, i, IR_STATE);
+        bool mine = optim || (accum && i == 0) || (op->code == IR_OP_norm2 && grad);
+        if ((grad || state) && !mine)
+            fault(v, NULL, "operand %d is a %s buffer, which it may not read", i,
+                  ir_class_word[op->arg[i]->param->cls]);
+        if (op->code == IR_OP_norm2 && !grad)
+            fault(v, NULL, "operand %d is no gradient buffer", i);
+    }
+}
+
+/* V2; false: the operands can't be looked at. */
+static bool
+check_operands(verifier *v, const ir_op *op)
+{
+    bool ok = true;
+    for (int i = 0; i < op->narg; i++) {
+        const ir_value *x = op->arg[i];
+        if (!x || !ef_map_has(&v->uses, x)) {
+            fault(v, NULL, "operand %d, %s, is not defined above", i,
+                  x && x->name ? ir_value_text(v->m->ctx, x) : "(none)");
+            ok = false;
+            continue;
+        }
+        count_use(v, x);
+        bool once = op->block->phase == IR_UPDATE && op->code != IR_OP_ret;
+        if (once && !x->param && (!x->def || x->def->block->phase != IR_UPDATE))
+            fault(v, NULL,
+                  "operand %d, %%%s, is a micro-batch's: an update reads "
+                  "parameters and results of update blocks",
+                  i, x->name);
+    }
+    return ok;
+}
+
+static void
+check_types(verifier *v, const ir_op *op)
+{
+    ef_ctx *ctx = v->m->ctx;
+    if (op->nres > IR_MAX_NRES) {
+        fault(v, NULL, "%d results, more than any op has", op->nres);
+        return;
+    }
+    const ir_type *out[IR_MAX_NRES] = {NULL};
+    const char *why = ir_op_types(ctx, op, out);
+    if (why) {
+        fault(v, NULL, "%s", why);
+        return;
+    }
+    for (int i = 0; i < op->nres; i++)
+        if (op->res[i]->type != out[i])
+            fault(v, NULL, "result %d is %s, expected %s", i,
+                  op->res[i]->type ? ir_type_text(ctx, op->res[i]->type) : "(none)",
+                  ir_type_text(ctx, out[i]));
+    const ir_attr *at = ir_attr_get(op, IR_ATTR_at), *ws = ir_attr_get(op, IR_ATTR_ws);
+    if ((at && at->n != op->nres) || (ws && ws->n != 2))
+        fault(v, NULL, "expected an offset per result in at, offset and bytes in ws");
+}
+
+static void
+check_results(verifier *v, const ir_op *op, ef_map *names)
+{
+    for (int i = 0; i < op->nres; i++) {
+        const ir_value *r = op->res[i];
+        if (!name_ok(r->name) || ef_map_has(names, r->name))
+            fault(v, NULL, "result name '%s' is %s", r->name ? r->name : "",
+                  name_ok(r->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
+        if (r->def != op || r->param)
+            fault(v, NULL, "links of result %d disagree", i);
+        if (r->name)
+            ef_map_set(v->arena, names, r->name, v);
+        if (r->type)
+            ef_map_set(v->arena, &v->uses, r, (void *)(intptr_t)1);
+    }
+}
+
+static void
+check_op(verifier *v, const ir_op *op, const ir_block *b, ef_map *names)
+{
+    v->op = op;
+    if (op->code >= IR_NOPS) {
+        v->op = NULL;
+        fault(v, op->loc, "opcode %d does not exist", (int)op->code);
+        return;
+    }
+    if (op->block != b || (op->prev ? op->prev->next : b->first) != op ||
+        (op->next ? op->next->prev : b->last) != op)
+        fault(v, NULL, "links of op and block @%s disagree", b->name);
+    if (check_operands(v, op)) {
+        check_types(v, op);
+        check_buffers(v, op);
+    }
+    check_results(v, op, names);
+    bool last = !ir_next_op(op);
+    if ((op->code == IR_OP_ret) != last)
+        fault(v, NULL,
+              last ? "expected ret as the last op" : "expected nothing below ret");
+    v->op = NULL;
+}
+
+/* ---- functions ---- */
+
+static void
+check_block(verifier *v, const ir_func *f, const ir_block *b, ef_map *names)
+{
+    if (!name_ok(b->name) || ef_map_has(names, b->name))
+        fault(v, NULL, "block name '%s' is %s", b->name,
+              name_ok(b->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
+    ef_map_set(v->arena, names, b->name, v);
+    if (b->func != f || (b->prev ? b->prev->next : f->first) != b ||
+        (b->next ? b->next->prev : f->last) != b)
+        fault(v, NULL, "links of block @%s and $%s disagree", b->name, f->name);
+    if (b->unit < 0 || b->unit >= v->m->units.n)
+        fault(v, NULL, "block @%s is of unit %d, expected one of the %d units", b->name,
+              b->unit, v->m->units.n);
+    if (b->prev && b->prev->phase > b->phase)
+        fault(v, NULL, "block @%s is %s, expected it above @%s, which is %s", b->name,
+              ir_phase_word[b->phase], b->prev->name, ir_phase_word[b->prev->phase]);
+    if (f == v->m->eval && b->phase != IR_FWD)
+        fault(v, NULL, "block @%s of $eval is %s, expected fwd", b->name,
+              ir_phase_word[b->phase]);
+}
+
+static void
+check_func(verifier *v, const ir_func *f)
+{
+    ef_map values = {0}, blocks = {0};
+    int nop = 0;
+    for (int i = 0; i < f->args.n; i++) {
+        const ir_value *x = f->args.at[i];
+        if (!name_ok(x->name) || ef_map_has(&values, x->name))
+            fault(v, NULL, "argument name '%s' of $%s is %s", x->name, f->name,
+                  name_ok(x->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
+        if (x->def || x->param || x->type->dtype == IR_FUT)
+            fault(v, NULL, "argument %%%s of $%s is no plain tensor", x->name, f->name);
+        ef_map_set(v->arena, &values, x->name, v);
+        ef_map_set(v->arena, &v->uses, x, (void *)(intptr_t)1);
+    }
+    IR_FOREACH_BLOCK (b, f) {
+        check_block(v, f, b, &blocks);
+        for (const ir_op *op = b->first; op; op = op->next, nop++)
+            check_op(v, op, b, &values);
+    }
+    if (!nop)
+        fault(v, NULL, "$%s does not end in ret", f->name);
+}
+
+int
+ir_verify(const ir_module *m)
+{
+    verifier v = {.m = m, .arena = ef_arena_new()};
+    check_params(&v);
+    check_places(&v);
+    if (m->step)
+        check_func(&v, m->step);
+    if (m->eval)
+        check_func(&v, m->eval);
+    for (int i = 0; i < v.uses.n; i++) {
+        const ir_value *x = v.uses.key[i];
+        intptr_t seen = (intptr_t)v.uses.val[i] - 1;
+        if (x->nuse != seen)
+            fault(&v, x->def ? x->def->loc : NULL, "%s counts %u uses, has %ld",
+                  ir_value_text(m->ctx, x), (unsigned)x->nuse, (long)seen);
+    }
+    ef_arena_free(v.arena);
+    return v.nfault;
+}
