@@ -125,4 +125,13 @@ bool fe_check(fe_model *);
  * nodes of every graph so that they can run in that order. false: said why. */
 bool fe_order(fe_model *);
 
+/* ---- onnx_head.c ---- */
+/* A new initializer of the main graph, without data. NULL: the name is taken. */
+Onnx__TensorProto *fe_new_initializer(fe_model *, const char *name, int type, int rank,
+                                      const int64_t *dim);
+/* Appends the head that pass task made, see fe_write_template(), and puts its output in
+ * front of the others. bias may be NULL. made[]: the initializers for weight and bias. */
+bool fe_add_head(fe_model *, const ir_module *, const ir_param *weight,
+                 const ir_param *bias, Onnx__TensorProto *made[2]);
+
 #endif

@@ -28,7 +28,7 @@ map_file(ef_ctx *ctx, const char *path, mapping *f)
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return ef_error(ctx, NULL, E_FILE, path, strerror(errno));
+        return ef_error(ctx, NULL, E_ONNX_FILE, strerror(errno));
     const char *wrong = NULL;
     if (fstat(fd, &st))
         wrong = strerror(errno);
@@ -47,7 +47,7 @@ map_file(ef_ctx *ctx, const char *path, mapping *f)
             wrong = strerror(errno);
     }
     close(fd);
-    return !wrong || ef_error(ctx, NULL, E_FILE, path, wrong);
+    return !wrong || ef_error(ctx, NULL, E_ONNX_FILE, wrong);
 }
 
 /* ---- unpacking into an arena, with a limit ---- */
@@ -73,12 +73,12 @@ pool_free(void *data, void *pointer)
     (void)data, (void)pointer; /* freed with the arena */
 }
 
+/* Passes on what the pre-scan or protobuf-c found wrong. */
 static bool
 not_onnx(ef_ctx *ctx, const mapping *f, const char *why)
 {
     static const char lfs[] = "version https://git-lfs";
-    ef_error(ctx, NULL, E_ONNX_FILE,
-             ef_printf(ctx->arena, "truncated or not a valid ONNX file: %s", why));
+    ef_error(ctx, NULL, E_ONNX_FILE, why);
     if (f->n > sizeof(lfs) && !memcmp(f->at, lfs, sizeof(lfs) - 1))
         ef_hint(ctx, "this is a pointer of Git LFS: fetch the file with git lfs pull");
     return false;
@@ -95,10 +95,11 @@ unpack(fe_model *m, const mapping *f, fe_scan *scan)
         m->proto = onnx__model_proto__unpack(&allocator, scan->n, scan->wire);
         if (!m->proto)
             wrong = p.left < TREE_BYTES_MAX / 2
-                        ? "its structure without weights needs more than 1 GB"
-                        : "it is not made of the messages of onnx.proto";
+                        ? "its structure, without weights, needs more than 1 GB"
+                        : "not a valid ONNX file: its fields are not of the types that "
+                          "ONNX gives them";
         else if (!m->proto->graph)
-            wrong = "it holds no graph";
+            wrong = "not a valid ONNX file: it holds no graph";
     }
     fe_payload *payloads = ef_dup(m->arena, scan->payloads.at,
                                   sizeof(fe_payload) * (size_t)scan->payloads.n);
@@ -125,6 +126,13 @@ add_tensor(fe_model *m, const fe_scan *scan, Onnx__TensorProto *t, const char *o
     return fe_tensor_describe(m, info, &scan->payloads.at[t->scan_index]);
 }
 
+static const char *
+first_output(const ProtobufCMessage *node)
+{
+    const Onnx__NodeProto *n = (const Onnx__NodeProto *)node;
+    return n->n_output ? n->output[0] : "";
+}
+
 /* Visits every tensor below msg; `owner`: what the node around it gives, NULL outside. */
 static bool
 add_tensors(fe_model *m, const fe_scan *scan, ProtobufCMessage *msg, const char *owner)
@@ -133,7 +141,7 @@ add_tensors(fe_model *m, const fe_scan *scan, ProtobufCMessage *msg, const char 
     if (d == &onnx__tensor_proto__descriptor)
         return add_tensor(m, scan, (Onnx__TensorProto *)msg, owner);
     if (d == &onnx__node_proto__descriptor)
-        owner = fe_node_loc(m->ctx, (Onnx__NodeProto *)msg);
+        owner = first_output(msg);
     if (d == &onnx__graph_proto__descriptor)
         owner = NULL;
     bool ok = true;

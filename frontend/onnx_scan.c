@@ -39,7 +39,8 @@ static bool
 fault(scanner *s, const char *what, size_t at)
 {
     if (!s->wrong)
-        s->wrong = ef_printf(s->arena, "%s at byte %zu", what, at);
+        s->wrong =
+            ef_printf(s->arena, "not a valid ONNX file: %s at byte %zu", what, at);
     return false;
 }
 
@@ -49,7 +50,7 @@ varint(scanner *s, size_t *at, size_t end, uint64_t *v)
     *v = 0;
     for (int i = 0; i < 10; i++) {
         if (*at == end)
-            return fault(s, "the data end", *at);
+            return fault(s, "the data end within a number", *at);
         uint8_t b = s->in[(*at)++];
         *v |= (uint64_t)(b & 127) << (7 * i);
         if (!(b & 128))
@@ -85,7 +86,8 @@ next_field(scanner *s, size_t at, size_t end, field *f)
         if (!s->wrong)
             s->wrong =
                 ef_printf(s->arena,
-                          "the field at byte %zu has %llu bytes, but only %zu are "
+                          "truncated or not a valid ONNX file: the field at byte "
+                          "%zu has %llu bytes, but only %zu are "
                           "left",
                           f->start, (unsigned long long)n, end - at);
         return false;
