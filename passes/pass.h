@@ -60,8 +60,6 @@ typedef bool pass_vjp_fn(pass_vjp *, ir_op *op, ir_value *const *dres, const boo
                          ir_value **darg);
 extern pass_vjp_fn *const pass_vjp_rule[IR_NOPS]; /* NULL: not differentiable */
 
-/* ---- matching (match.c): patterns as data, used by canon and recognise ---- */
-
 /* ---- the planner's arithmetic (plan_fit.c), tested alone ---- */
 typedef struct pass_buffer { /* lives from op index lo to hi, both included */
     int lo, hi;

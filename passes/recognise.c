@@ -1,0 +1,184 @@
+/* recognise.c -- many small ops become the one that they mean.
+ *
+ * The rows of recognise.def are tried in order, each at every op that can be its root. What
+ * matches is replaced; what no row takes stays as plain ops, and still trains. Reshapes and
+ * transposes that a recogniser leaves around its op cancel in the sweeps of pass canon.
+ */
+#include <string.h>
+
+#include "canon_int.h"
+#include "pass_int.h"
+#include "recognise_int.h"
+
+typedef struct row {
+    const char *name, *pattern;
+    rec_fn *build;
+} row;
+
+static const row rows[] = {
+#define RECOGNISE(name, pattern, build, doc) {#name, pattern, rec_##build},
+#include "recognise.def"
+#undef RECOGNISE
+};
+
+/* ---- builders ---- */
+
+static ir_value *
+emit1(const pass_match *m, ir_opcode code, int narg, ir_value *const *arg, int nattr,
+      const ir_attr *attr)
+{
+    ir_builder b = ir_at(m->op[0]);
+    return ir_insert(&b, code, NULL, narg, arg, nattr, attr, NULL, -1)->res[0];
+}
+
+/* %y = gather $w, %ids {axis=0}             ->  %y = embed $w, %ids */
+ir_value *
+rec_embed(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_value *w = pass_bound(m, "w"), *ids = pass_bound(m, "ids");
+    if (w->type->rank != 2 || ids->type->dtype != IR_I64 ||
+        ir_attr_int(m->op[0], IR_ATTR_axis, 0) != 0)
+        return NULL;
+    if (canon_is_const(
+            ids)) /* negative ids count from the end: only gather knows that */
+        for (int64_t i = 0; !ids->def && i < ir_type_count(ids->type); i++)
+            if (ids->param->values[i] < 0)
+                return NULL;
+    return emit1(m, IR_OP_embed, 2, (ir_value *[]){w, ids}, 0, NULL);
+}
+
+/* %r = reshape %x : f32[32,48]              ->  %l = linear %x, $w : f32[2,16,144]
+ * %y = matmul %r, $w : f32[32,144]              %y = reshape %l : f32[32,144] */
+ir_value *
+rec_linear(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_op *op = m->op[0];
+    ir_value *x = pass_bound(m, "x"), *w = pass_bound(m, "w");
+    if (op->arg[1] != w || w->type->rank != 2 || x->type->rank < 2 ||
+        ir_attr_int(op, IR_ATTR_ta, 0))
+        return NULL;
+    const ir_op *reshape = x->def && x->def->code == IR_OP_reshape ? x->def : NULL;
+    if (reshape && reshape->arg[0]->type->rank >= 2) {
+        const ir_type *t = reshape->arg[0]->type;
+        if (t->dim[t->rank - 1] == x->type->dim[x->type->rank - 1])
+            x = reshape->arg[0];
+    }
+    ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
+    int nattr = ir_attr_int(op, IR_ATTR_tb, 0) != 0;
+    ir_value *y = emit1(m, IR_OP_linear, 2, (ir_value *[]){x, w}, nattr, &tb);
+    return canon_reshape(op, y, op->res[0]->type);
+}
+
+/* %l = linear %x, $w   %y = add %l, $b      ->  %y = linear %x, $w, $b */
+ir_value *
+rec_bias(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_value *x = pass_bound(m, "x"), *w = pass_bound(m, "w"), *b = pass_bound(m, "b");
+    const ir_op *linear = m->op[m->nop - 1];
+    const ir_type *t = m->op[0]->res[0]->type, *tl = linear->res[0]->type;
+    int64_t n = tl->dim[tl->rank - 1];
+    if (linear->narg != 2 || b->type->rank != 1 || b->type->dim[0] != n ||
+        t->dim[t->rank - 1] != n || ir_type_count(t) != ir_type_count(tl))
+        return NULL;
+    ir_value *y =
+        emit1(m, IR_OP_linear, 3, (ir_value *[]){x, w, b}, linear->nattr, linear->attr);
+    return canon_reshape(m->op[0], y, t);
+}
+
+static bool
+reduces_last(const ir_value *v, const ir_type *of)
+{
+    const ir_attr *axes = ir_attr_get(v->def, IR_ATTR_axes);
+    return axes->n == 1 && axes->u.l[0] == of->rank - 1 &&
+           ir_attr_int(v->def, IR_ATTR_keep, 0);
+}
+
+/* d = x - mean(x)   y = d / sqrt(mean(d d) + eps) w + b   ->  %y = layernorm %x, $w, $b */
+ir_value *
+rec_layernorm(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_value *arg[] = {pass_bound(m, "x"), pass_bound(m, "w"), pass_bound(m, "b")};
+    const ir_type *t = arg[0]->type;
+    if (t->rank < 1 || m->op[0]->res[0]->type != t ||
+        !reduces_last(pass_bound(m, "m"), t) || !reduces_last(pass_bound(m, "v"), t))
+        return NULL;
+    for (int i = 1; i < 3; i++)
+        if (arg[i]->type->rank != 1 || arg[i]->type->dim[0] != t->dim[t->rank - 1])
+            return NULL;
+    ir_attr eps = ir_attr_f(IR_ATTR_eps, pass_number(m, "eps"));
+    return emit1(m, IR_OP_layernorm, 3, arg, 1, &eps);
+}
+
+/* The op that the row is called after, on x. */
+ir_value *
+rec_unary(recogniser *r, const pass_match *m)
+{
+    ir_value *x = pass_bound(m, "x");
+    if (m->op[0]->res[0]->type != x->type)
+        return NULL;
+    return emit1(m, r->unary, 1, &x, 0, NULL);
+}
+
+/* ---- the pass ---- */
+
+/* Tries the row at every op; returns how often it matched. */
+static int
+try_row(recogniser *r, const row *entry, ir_func *f)
+{
+    const pass_pattern *p = pass_pattern_new(r->pc->scratch, entry->pattern);
+    int count = 0;
+    r->unary = ir_op_by_name(entry->name);
+    IR_FOREACH_BLOCK (b, f)
+        IR_FOREACH_OP (op, b) {
+            pass_match m;
+            if (!pass_pattern_may_root(p, op) || !pass_match_at(p, op, &m))
+                continue;
+            ir_value *v = entry->build(r, &m);
+            if (!v)
+                continue;
+            ir_replace_uses_after(op, op->res[0], v);
+            const char *name = op->res[0]->name;
+            for (int i = 0; i < m.nop; i++)
+                if (ir_is_dead(m.op[i]))
+                    ir_remove(m.op[i]);
+            ir_rename(f, v, name);
+            count++;
+        }
+    return count;
+}
+
+static void
+report(recogniser *r, const int *count)
+{
+    ef_buf b = {.arena = r->pc->scratch};
+    for (size_t i = 0, next; i < EF_COUNT(rows); i = next) {
+        int n = 0;
+        for (next = i; next < EF_COUNT(rows) && !strcmp(rows[next].name, rows[i].name);)
+            n += count[next++];
+        if (n)
+            ef_putf(&b, "%s %d %s", b.n ? "," : "", n, rows[i].name);
+    }
+    ef_report(r->m->ctx, "recognised:%s", b.n ? b.s : " nothing");
+}
+
+/* Needs TYPED; gives FUSED: what the rows of recognise.def know is one op.
+ *
+ *     %s = sigmoid %x : f32[2,4]
+ *     %y = mul %x, %s : f32[2,4]        ->   %y = silu %x : f32[2,4]
+ */
+bool
+pass_recognise(pass_ctx *pc)
+{
+    const char *off = pc->m->ctx->cfg->no_recognise;
+    recogniser r = {.pc = pc, .m = pc->m};
+    int count[EF_COUNT(rows)] = {0};
+    for (size_t i = 0; i < EF_COUNT(rows) && pc->m->step; i++)
+        if (!pass_in_list(off, "all") && !pass_in_list(off, rows[i].name))
+            count[i] = try_row(&r, &rows[i], pc->m->step);
+    report(&r, count);
+    return pass_simplify(pc);
+}

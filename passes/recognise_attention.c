@@ -1,0 +1,255 @@
+/* recognise_attention.c -- softmax attention in any of its spellings.
+ *
+ * The pattern finds softmax times values. From there the walk goes back through the scores:
+ * factors, masks (each classified by mask_probe.c) and at the end the product of queries and
+ * keys. Queries, keys and values are then followed through their reshapes and transposes to
+ * one matrix product each, or to one for all three, with view.c:
+ *
+ *     matmul(softmax(where(mask, q k^T / sqrt(d), -inf)), v)
+ *         q = transpose(reshape(slice(%qkv)))  ..
+ *     ->  %y, %lse = attention %qkv, %qkv, %qkv, %attention_mask {heads=4, head_dim=12, ..}
+ *
+ * Nothing is assumed of the order of these steps; what is emitted is right if the index
+ * arithmetic, the factors and the masks are, wherever the exporter put them.
+ */
+#include <string.h>
+
+#include "canon_int.h"
+#include "pass_int.h"
+#include "recognise_int.h"
+
+/* An additive mask must be below this at every masked place: exp() of it is 0 in f32. */
+static const double MASKED = -1e4;
+
+typedef struct scores { /* what the walk back from the softmax finds */
+    recogniser *r;
+    const ir_type *type; /* [B,heads,S,S]; NULL: no mask says it */
+    double factor;
+    bool causal;
+    ir_value *key;
+    const ir_op *product; /* queries times keys */
+} scores;
+
+typedef struct operand { /* queries, keys or values */
+    ir_value *base;      /* [B,S,*] */
+    int64_t offset, heads, d;
+    double factor;
+} operand;
+
+/* Tells the user why this one stays as it is. Always returns false. */
+static bool
+refuse(const scores *s, const ir_op *at, const char *why)
+{
+    ef_report(s->r->m->ctx, "attention at %s stays plain ops: %s",
+              at->loc ? at->loc : "?", why);
+    return false;
+}
+
+/* ---- scores ---- */
+
+/* Takes the mask v of op `at` into account. `post`: what its elements are multiplied by
+ * before they meet the softmax; inverted: v is boolean and true at masked places. */
+static bool
+add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
+{
+    const ir_type *t = at->res[0]->type;
+    if (t->rank != 4 || t->dim[2] != t->dim[3] || (s->type && s->type != t))
+        return refuse(s, at, "its scores are not [batch, heads, tokens, tokens]");
+    mask_rule rule = mask_probe(s->r, v, inverted, t);
+    if (!rule.known)
+        return refuse(s, at, "its mask is neither causal nor one over keys");
+    if (v->type->dtype != IR_BOOL && (rule.causal || rule.key) &&
+        rule.masked_max * post > MASKED)
+        return refuse(s, at, "its mask is not negative enough");
+    if (s->key && rule.key && s->key != rule.key)
+        return refuse(s, at, "it has two masks over keys");
+    s->type = t;
+    s->causal |= rule.causal;
+    s->key = rule.key ? rule.key : s->key;
+    return true;
+}
+
+/* where: one of arg[1] and arg[2] is what stands at masked places, the other the scores, which
+ * it returns; NULL: it is no mask. */
+static ir_value *
+where_mask(scores *s, const ir_op *op, double post)
+{
+    double x;
+    bool inverted = canon_uniform(op->arg[1], &x);
+    if ((!inverted && !canon_uniform(op->arg[2], &x)) || x * post > MASKED)
+        return NULL;
+    return add_mask(s, op, op->arg[0], inverted, post) ? op->arg[inverted ? 2 : 1]
+                                                       : NULL;
+}
+
+/* Follows v back by one op; NULL: at the product, or at something that is not understood. */
+static ir_value *
+step_back(scores *s, ir_value *v, double *post)
+{
+    ir_op *op = v->def;
+    double x;
+    ir_value *scaled = pass_scaled(op, &x);
+    if (scaled) {
+        *post *= x;
+        return scaled->type == v->type ? scaled : NULL;
+    }
+    switch (op->code) {
+    case IR_OP_reshape:
+        return op->arg[0];
+    case IR_OP_where:
+        return where_mask(s, op, *post);
+    case IR_OP_max: /* a clamp to the lowest number there is, as OPT has it */
+        return canon_uniform(op->arg[1], &x) && x * *post <= MASKED ? op->arg[0] : NULL;
+    case IR_OP_add: {
+        int mask = mask_like(op->arg[1]) ? 1 : 0;
+        if (op->arg[1 - mask]->type != v->type || !mask_like(op->arg[mask]))
+            return NULL;
+        return add_mask(s, op, op->arg[mask], false, *post) ? op->arg[1 - mask] : NULL;
+    }
+    default:
+        return NULL;
+    }
+}
+
+/* From the softmax's operand to the product of queries and keys. */
+static bool
+walk_scores(scores *s, ir_value *v)
+{
+    double post = 1;
+    while (v && v->def && v->def->code != IR_OP_matmul && v->nuse == 1)
+        v = step_back(s, v, &post);
+    if (!v || !v->def || v->def->code != IR_OP_matmul || v->nuse != 1)
+        return false;
+    s->product = v->def;
+    s->factor = post;
+    return true;
+}
+
+/* ---- queries, keys, values ---- */
+
+/* Is the view w what attention reads: [B,heads,S,d] of columns of a base [B,S,C]? `group`:
+ * how many neighbouring heads share one head of it. */
+static bool
+is_heads(const view *w, int64_t heads, int64_t group, int64_t d)
+{
+    const ir_type *t = w->base->type;
+    if (t->rank != 3)
+        return false;
+    int64_t c = t->dim[2];
+    int64_t size[] = {t->dim[0], heads / group, group, t->dim[1], d};
+    int64_t stride[] = {t->dim[1] * c, d, 0, c, 1};
+    return view_is(w, 5, size, stride) && w->offset >= 0 &&
+           w->offset + heads / group * d <= c;
+}
+
+/* v [..,S,d], or [..,d,S] if swapped, as heads of a matrix; sets o. The matrix is the value
+ * furthest back that explains v, so that slices of a fused product are offsets in it. */
+static bool
+find_operand(ir_value *v, bool swapped, int64_t heads, operand *o)
+{
+    const ir_type *t = v->type;
+    int64_t d = t->dim[t->rank - (swapped ? 2 : 1)];
+    for (int back = view_depth(v); back > 0; back--) {
+        view w;
+        if (!view_of(v, back, &w) || w.rank < 3)
+            continue;
+        if (swapped)
+            view_swap_last(&w);
+        for (int64_t group = 1; group <= heads; group++)
+            if (heads % group == 0 && is_heads(&w, heads, group, d)) {
+                *o = (operand){w.base, w.offset, heads / group, d, w.factor};
+                return true;
+            }
+    }
+    return false;
+}
+
+/* Product of the leading dimensions. */
+static int64_t
+leading(const ir_type *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank - 2; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+/* All three operands, of equal shape, and the number of heads. */
+static bool
+find_operands(const scores *s, const ir_op *out, operand o[3], int64_t *heads)
+{
+    const ir_op *qk = s->product;
+    const ir_type *t = qk->arg[0]->type;
+    if (t->rank < 3 || ir_attr_int(out, IR_ATTR_ta, 0))
+        return false;
+    /* The batch is known once a base is: try what a first dimension can be. */
+    int64_t lead = leading(t);
+    int64_t batch = ir_meta_int(s->r->m, "batch", t->rank == 4 ? t->dim[0] : 0);
+    if (s->type)
+        batch = s->type->dim[0];
+    if (batch <= 0 || lead % batch)
+        return false;
+    *heads = lead / batch;
+    if (!find_operand(qk->arg[0], ir_attr_int(qk, IR_ATTR_ta, 0), *heads, &o[0]) ||
+        !find_operand(qk->arg[1], !ir_attr_int(qk, IR_ATTR_tb, 0), *heads, &o[1]) ||
+        !find_operand(out->arg[1], ir_attr_int(out, IR_ATTR_tb, 0), *heads, &o[2]))
+        return false;
+    const ir_type *q = o[0].base->type, *k = o[1].base->type, *v = o[2].base->type;
+    return o[0].heads == *heads && o[1].heads == o[2].heads && q->dim[0] == k->dim[0] &&
+           q->dim[1] == k->dim[1] && k->dim[0] == v->dim[0] && k->dim[1] == v->dim[1] &&
+           q->dtype == k->dtype && k->dtype == v->dtype;
+}
+
+/* ---- the op ---- */
+
+static ir_value *
+emit(const scores *s, ir_op *root, const operand o[3], int64_t heads)
+{
+    const ir_type *out = root->res[0]->type;
+    int64_t d = o[0].d;
+    ir_value *arg[] = {o[0].base, o[1].base, o[2].base, s->key};
+    ir_attr attr[8] = {ir_attr_i(IR_ATTR_heads, heads),
+                       ir_attr_i(IR_ATTR_kv_heads, o[1].heads),
+                       ir_attr_i(IR_ATTR_head_dim, d),
+                       ir_attr_f(IR_ATTR_scale, s->factor * o[0].factor * o[1].factor)};
+    int n = 4;
+    if (s->causal)
+        attr[n++] = ir_attr_i(IR_ATTR_causal, 1);
+    const ir_attr_key offset[] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
+    for (int i = 0; i < 3; i++)
+        if (o[i].offset)
+            attr[n++] = ir_attr_i(offset[i], o[i].offset);
+    ir_builder b = ir_at(root);
+    ir_value *y =
+        ir_insert(&b, IR_OP_attention, NULL, s->key ? 4 : 3, arg, n, attr, NULL, -1)
+            ->res[0];
+    const ir_type *ty = y->type; /* [B,S,heads*d], to [B,heads,S,d] */
+    int64_t dim[] = {ty->dim[0], ty->dim[1], heads, d}, perm[] = {0, 2, 1, 3};
+    ir_attr swap = ir_attr_l(IR_ATTR_perm, 4, perm);
+    y = canon_reshape(root, y, ir_type_get(b.m->ctx, ty->dtype, 4, dim));
+    y = canon_emit(root, IR_OP_transpose, y, &swap, NULL);
+    return canon_reshape(root, y, out);
+}
+
+/* softmax(mask(factor * q k^T)) v           ->  %y, %lse = attention %q, %k, %v, %mask */
+ir_value *
+rec_attention(recogniser *r, const pass_match *m)
+{
+    ir_op *root = m->op[0];
+    ir_value *v = pass_bound(m, "v");
+    scores s = {.r = r};
+    if (root->arg[1] != v || !walk_scores(&s, pass_bound(m, "s")))
+        return NULL;
+    operand o[3];
+    int64_t heads;
+    if (!find_operands(&s, root, o, &heads)) {
+        refuse(&s, root,
+               "its queries, keys and values are not heads of [batch, tokens, *]");
+        return NULL;
+    }
+    if (o[2].factor != 1 || o[1].d != o[0].d || o[2].d != o[0].d) {
+        refuse(&s, root, "its values have another width than its queries");
+        return NULL;
+    }
+    return emit(&s, root, o, heads);
+}
