@@ -204,7 +204,7 @@ sh_ew_W(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     if (arg(op, 0)->dtype != IR_BOOL)
         return ir_bad(ctx, op, 0, "bool");
-    const ir_type *t;
+    const ir_type *t = NULL;
     const char *why = broadcast_all(ctx, op, 1, &t);
     if (why)
         return why;
@@ -401,7 +401,7 @@ const char *
 sh_gather_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     out[0] = op->res[0]->type;
-    const ir_type *dy;
+    const ir_type *dy = NULL;
     const char *why = gathered(ctx, op, out[0], &dy);
     if (why)
         return why;
