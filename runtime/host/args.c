@@ -1,0 +1,327 @@
+/* args.c -- the command line of a trainer: a table, options.def, gives parser and help. */
+#include "host_int.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KIND_FLAG, KIND_INT, KIND_NUM, KIND_STR };
+
+typedef struct row {
+    const char *field;
+    int kind;
+    size_t at; /* in rt_opts */
+    double low, high;
+    const char *words, *arg, *group, *help;
+} row;
+
+static const row rows[] = {
+#define OPT(field, kind, def, low, high, words, arg, group, help) \
+    {#field, KIND_##kind, offsetof(rt_opts, field), low, high, words, arg, group, help},
+#define MOVED(name, text)
+#include "options.def"
+#undef OPT
+#undef MOVED
+};
+
+static const struct moved {
+    const char *name, *text;
+} moved[] = {
+#define OPT(field, kind, def, low, high, words, arg, group, help)
+#define MOVED(name, text) {name, text},
+#include "options.def"
+#undef OPT
+#undef MOVED
+};
+
+static const rt_opts defaults = {
+#define OPT(field, kind, def, low, high, words, arg, group, help) .field = def,
+#define MOVED(name, text)
+#include "options.def"
+#undef OPT
+#undef MOVED
+};
+
+enum { NROWS = sizeof rows / sizeof *rows, NMOVED = sizeof moved / sizeof *moved };
+
+/* ---- help ---- */
+
+/* The option as a person types it: '-' for '_'. */
+static const char *
+spelling(const row *r)
+{
+    static char name[64];
+    size_t i = 0;
+    for (; r->field[i] && i + 1 < sizeof name; i++)
+        name[i] = r->field[i] == '_' ? '-' : r->field[i];
+    name[i] = 0;
+    return name;
+}
+
+static void
+put_default(rt_text *t, const row *r)
+{
+    const char *at = (const char *)&defaults + r->at;
+    if (r->kind == KIND_FLAG && *(const bool *)at)
+        rt_putf(t, " [true]");
+    if (r->kind == KIND_INT && *(const int64_t *)at)
+        rt_putf(t, " [%lld]", (long long)*(const int64_t *)at);
+    if (r->kind == KIND_NUM && *(const double *)at != 0)
+        rt_putf(t, " [%g]", *(const double *)at);
+    if (r->kind == KIND_STR && *(const char *const *)at)
+        rt_putf(t, " [%s]", *(const char *const *)at);
+}
+
+/* text in lines of at most 80 columns, those after the first indented. */
+static void
+put_wrapped(FILE *f, int column, const char *text)
+{
+    enum { INDENT = 34, WIDTH = 80 };
+    if (column >= INDENT) {
+        fputc('\n', f);
+        column = 0;
+    }
+    for (; column < INDENT; column++)
+        fputc(' ', f);
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (column > INDENT && column + 1 + n > WIDTH) {
+            fprintf(f, "\n%*s", INDENT, "");
+            column = INDENT;
+        }
+        column += fprintf(f, "%s%.*s", column > INDENT ? " " : "", n, text);
+        text += n + (text[n] == ' ');
+    }
+    fputc('\n', f);
+}
+
+static void
+help_row(FILE *f, const row *r)
+{
+    int column = fprintf(f, "  --%s", spelling(r));
+    if (r->arg)
+        column += fprintf(f, " %s", r->arg);
+    rt_text t = {0};
+    rt_putf(&t, "%s", r->help);
+    put_default(&t, r);
+    put_wrapped(f, column + 2, t.s);
+    free(t.s);
+}
+
+void
+rt_help(FILE *f, const char *trainer, const rt_program *p)
+{
+    fprintf(f, "usage: %s --train-data FILE [options]\n\n", trainer);
+    fprintf(f, "Fine-tunes %s (%s, %lld x %lld tokens a micro-batch, %s).\n", p->model,
+            p->task, (long long)p->batch, (long long)p->seq,
+            p->lora_r ? "LoRA" : "full fine-tuning");
+    fprintf(f, "'-' and '_' are the same in a name; [value] is the default.\n");
+    const char *group = "";
+    for (int i = 0; i < NROWS; i++) {
+        if (strcmp(group, rows[i].group))
+            fprintf(f, "\n%s\n", rows[i].group);
+        group = rows[i].group;
+        help_row(f, &rows[i]);
+    }
+    fprintf(f, "\n  --help, --version\n\n");
+    fprintf(f,
+            "Exit codes: 0 done, 1 options, input or data must be mended, 70 a bug in\n"
+            "efficc, 75 stopped for want of disk space while saving.\n");
+}
+
+/* ---- parsing ---- */
+
+/* Equal but for '-' and '_'; compares n characters of a. */
+static bool
+same_name(const char *a, size_t n, const char *b)
+{
+    size_t i = 0;
+    for (; i < n && b[i]; i++)
+        if (a[i] != b[i] && !(strchr("-_", a[i]) && strchr("-_", b[i])))
+            return false;
+    return i == n && !b[i];
+}
+
+static const row *
+find(const char *name, size_t n)
+{
+    for (int i = 0; i < NROWS; i++)
+        if (same_name(name, n, rows[i].field))
+            return &rows[i];
+    return NULL;
+}
+
+static int
+unknown(const char *name, size_t n)
+{
+    for (int i = 0; i < NMOVED; i++)
+        if (same_name(name, n, moved[i].name))
+            return rt_fail(RT_USER, "a trainer has no option --%s\n%s", moved[i].name,
+                           moved[i].text);
+    char given[64];
+    snprintf(given, sizeof given, "%.*s", (int)n, name);
+    for (char *c = given; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    const row *best = rows;
+    int least = 99;
+    for (int i = 0; i < NROWS; i++) {
+        int d = rt_distance(given, rows[i].field);
+        /* a part of a name is nearer than its length says */
+        if (*given && strstr(rows[i].field, given) && d > 2)
+            d = 2;
+        if (d < least)
+            least = d, best = &rows[i];
+    }
+    if (least <= 2 + (int)strlen(given) / 4)
+        return rt_fail(RT_USER, "unknown option --%.*s\ndid you mean --%s?", (int)n,
+                       name, spelling(best));
+    return rt_fail(RT_USER, "unknown option --%.*s\n--help lists them", (int)n, name);
+}
+
+/* -1: text is not one of the words for true and false */
+static int
+truth(const char *text)
+{
+    static const char *const yes[] = {"true", "yes", "on", "1", "True"};
+    static const char *const no[] = {"false", "no", "off", "0", "False"};
+    for (int i = 0; text && i < 5; i++) {
+        if (!strcmp(text, yes[i]))
+            return 1;
+        if (!strcmp(text, no[i]))
+            return 0;
+    }
+    return -1;
+}
+
+static int
+set_number(const row *r, const char *value, rt_opts *o)
+{
+    char *end;
+    errno = 0;
+    double x = strtod(value, &end);
+    bool whole = r->kind == KIND_INT;
+    if (end == value || *end || !isfinite(x) || (whole && x != floor(x)))
+        return rt_fail(RT_USER, "--%s needs %s, not '%s'", spelling(r),
+                       whole ? "a whole number" : "a number", value);
+    if (x < r->low || x > r->high)
+        return rt_fail(RT_USER, "--%s must be from %g to %g, not %s", spelling(r),
+                       r->low, r->high, value);
+    if (whole)
+        *(int64_t *)((char *)o + r->at) = (int64_t)x;
+    else
+        *(double *)((char *)o + r->at) = x;
+    return RT_OK;
+}
+
+static int
+set_word(const row *r, const char *value, rt_opts *o)
+{
+    size_t n = strlen(value);
+    bool known = !r->words;
+    for (const char *w = r->words; w && !known; w = strchr(w, '|')) {
+        w += *w == '|';
+        size_t length = strcspn(w, "|");
+        known = length == n && !strncmp(w, value, n);
+    }
+    if (!known)
+        return rt_fail(RT_USER, "--%s must be one of %s, not '%s'", spelling(r),
+                       r->words, value);
+    if (!n)
+        return rt_fail(RT_USER, "--%s needs a value", spelling(r));
+    *(const char **)((char *)o + r->at) = value;
+    return RT_OK;
+}
+
+/* One option at argv[*i]; moves *i over a value that it takes. */
+static int
+parse_one(int argc, char **argv, int *i, rt_opts *o)
+{
+    const char *name = argv[*i] + 2, *value = strchr(name, '=');
+    size_t n = value ? (size_t)(value++ - name) : strlen(name);
+    const row *r = find(name, n);
+    if (!r && n > 3 && same_name(name, 3, "no-")) {
+        r = find(name + 3, n - 3);
+        if (r && r->kind == KIND_FLAG && !value) {
+            *(bool *)((char *)o + r->at) = false;
+            return RT_OK;
+        }
+        r = NULL;
+    }
+    if (!r)
+        return unknown(name, n);
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (r->kind == KIND_FLAG) {
+        int t = truth(value ? value : next);
+        if (value && t < 0)
+            return rt_fail(RT_USER, "--%s is true or false, not '%s'", spelling(r),
+                           value);
+        *i += !value && t >= 0;
+        *(bool *)((char *)o + r->at) = t != 0;
+        return RT_OK;
+    }
+    if (!value) {
+        if (!next)
+            return rt_fail(RT_USER, "--%s needs a value: %s", spelling(r), r->arg);
+        value = next;
+        ++*i;
+    }
+    return r->kind == KIND_STR ? set_word(r, value, o) : set_number(r, value, o);
+}
+
+/* What no single option can see. */
+static int
+check(const rt_opts *o, const rt_program *p)
+{
+    if (!o->train_data && !o->eval_data && !o->predict)
+        return rt_fail(RT_USER,
+                       "nothing to do: give --train-data FILE (or --eval-data, "
+                       "--predict)\n--help lists the options");
+    int64_t b = o->per_device_train_batch_size;
+    if (b && b != p->batch)
+        return rt_fail(
+            RT_USER,
+            "--per-device-train-batch-size %lld, but this trainer was compiled "
+            "for %lld rows\ncompile again with efficc --batch %lld, or use "
+            "--gradient-accumulation-steps",
+            (long long)b, (long long)p->batch, (long long)b);
+    if (o->save_gradients && !o->train_data)
+        return rt_fail(RT_USER, "--save-gradients needs --train-data");
+    if (o->eval_steps && !o->eval_data)
+        return rt_fail(RT_USER, "--eval-steps needs --eval-data");
+    if (o->init_adapter && !p->lora_r)
+        return rt_fail(RT_USER, "--init-adapter: this trainer has no adapters\ncompile "
+                                "with efficc --lora-r R");
+    return RT_OK;
+}
+
+int
+rt_args(int argc, char **argv, const rt_program *p, rt_opts *o)
+{
+    *o = defaults;
+    /* without training there is no folder unless one was asked for */
+    o->output_dir = NULL;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
+            rt_help(rt_report(), argv[0], p);
+            return RT_OK;
+        }
+        if (!strcmp(a, "--version")) {
+            fprintf(rt_report(), "efficc %s, schedule %s\n", p->efficc, p->hash);
+            return RT_OK;
+        }
+        if (strncmp(a, "--", 2) || !a[2])
+            return rt_fail(RT_USER,
+                           "unexpected argument '%s'\noptions begin with --; "
+                           "--help lists them",
+                           a);
+        int code = parse_one(argc, argv, &i, o);
+        if (code)
+            return code;
+    }
+    if (!o->output_dir && o->train_data)
+        o->output_dir = defaults.output_dir;
+    int code = check(o, p);
+    return code ? code : -1;
+}

@@ -1,0 +1,194 @@
+/* file.c -- files that appear whole or not at all, and the output folder.
+ *
+ * A file is written as NAME.tmp beside its place, flushed to the disk and then renamed, so
+ * that a crash or a full disk never leaves half a result under the final name.
+ */
+#include "host_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HELD = 1 << 20 };
+
+int
+rt_errno_code(int err)
+{
+    return err == ENOSPC || err == EDQUOT || err == EFBIG ? RT_STOPPED : RT_USER;
+}
+
+char *
+rt_path(const char *dir, const char *name)
+{
+    rt_text t = {0};
+    size_t n = strlen(dir);
+    rt_putf(&t, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+    return t.s;
+}
+
+static int
+failed(rt_file *f, const char *what)
+{
+    if (f->code)
+        return f->code;
+    f->code = rt_errno_code(errno);
+    return rt_fail(f->code, "%s: %s: %s%s", f->path, what, strerror(errno),
+                   f->code == RT_STOPPED ? "\nmake room, then run again" : "");
+}
+
+int
+rt_file_open(rt_file *f, const char *path)
+{
+    *f = (rt_file){.path = strdup(path)};
+    rt_text t = {0};
+    rt_putf(&t, "%s.tmp", path);
+    f->tmp = t.s;
+    f->buf = rt_new(HELD, 1);
+    f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return f->fd < 0 ? failed(f, "cannot be written") : RT_OK;
+}
+
+static int
+flush(rt_file *f)
+{
+    for (size_t done = 0; !f->code && done < f->held;) {
+        ssize_t n = write(f->fd, f->buf + done, f->held - done);
+        if (n < 0 && errno != EINTR)
+            return failed(f, "writing failed");
+        done += n > 0 ? (size_t)n : 0;
+    }
+    f->held = 0;
+    return f->code;
+}
+
+int
+rt_file_write(rt_file *f, const void *data, size_t n)
+{
+    const char *p = data;
+    f->at += n;
+    while (n && !f->code) {
+        size_t part = n < HELD - f->held ? n : HELD - f->held;
+        memcpy(f->buf + f->held, p, part);
+        f->held += part;
+        p += part;
+        n -= part;
+        if (f->held == HELD)
+            flush(f);
+    }
+    return f->code;
+}
+
+/* The rename itself must reach the disk, too. */
+static void
+sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
+int
+rt_file_done(rt_file *f)
+{
+    flush(f);
+    if (!f->code && fsync(f->fd) && errno != EINVAL && errno != EROFS)
+        failed(f, "writing failed");
+    if (f->fd >= 0 && close(f->fd) && !f->code)
+        failed(f, "writing failed");
+    if (!f->code && rename(f->tmp, f->path))
+        failed(f, "cannot be put in its place");
+    if (!f->code)
+        sync_folder(f->path);
+    else if (f->fd >= 0)
+        unlink(f->tmp);
+    free(f->path);
+    free(f->tmp);
+    free(f->buf);
+    return f->code;
+}
+
+int
+rt_file_text(const char *path, const char *text)
+{
+    rt_file f;
+    rt_file_open(&f, path);
+    rt_file_write(&f, text, strlen(text));
+    return rt_file_done(&f);
+}
+
+char *
+rt_read_text(const char *path, size_t max, int *err)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    size_t n = 0, cap = 0;
+    *err = 0;
+    while (f && !*err && !feof(f)) {
+        if (n + 1 >= cap)
+            text = rt_grow(text, cap = 2 * cap + 4096);
+        n += fread(text + n, 1, cap - n - 1, f);
+        *err = ferror(f) ? errno : n > max ? EFBIG : 0;
+    }
+    if (!f)
+        *err = errno;
+    else
+        fclose(f);
+    if (*err) {
+        free(text);
+        return NULL;
+    }
+    text[n] = 0;
+    return text;
+}
+
+/* The folder and those above it. */
+static int
+make_folders(const char *dir)
+{
+    char *path = strdup(dir);
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            break;
+    }
+    free(path);
+    return mkdir(dir, 0777) && errno != EEXIST ? errno : 0;
+}
+
+static bool
+is_empty(DIR *d)
+{
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            return false;
+    return true;
+}
+
+int
+rt_output_dir(const char *dir, bool overwrite)
+{
+    int err = make_folders(dir);
+    DIR *d = err ? NULL : opendir(dir);
+    if (!d)
+        return rt_fail(rt_errno_code(err ? err : errno), "--output-dir %s: %s", dir,
+                       strerror(err ? err : errno));
+    bool empty = is_empty(d);
+    closedir(d);
+    if (!empty && !overwrite)
+        return rt_fail(RT_USER,
+                       "--output-dir %s is not empty\nname another folder, or "
+                       "give --overwrite-output-dir",
+                       dir);
+    if (access(dir, W_OK | X_OK))
+        return rt_fail(RT_USER, "--output-dir %s: %s", dir, strerror(errno));
+    return RT_OK;
+}

@@ -1,0 +1,230 @@
+/* main.c -- rt_main(): the order in which a trainer does things.
+ *
+ * What is quick to check comes first (options, folder, processor), then the data, then
+ * memory and weights; step 1 starts only when nothing that can be known is wrong.
+ */
+#include "host_int.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct host {
+    rt_opts opts;
+    rt_program program; /* a copy: --threads may lower its thread count */
+    const char *dir;    /* of base.safetensors and the template */
+    rt_run run;
+    rt_data train, eval, predict;
+    rt_log log;
+    double started;
+    int64_t planned;
+} host;
+
+static int
+check_program(const rt_program *p)
+{
+    if (p->abi != RT_ABI)
+        return rt_fail(RT_USER,
+                       "the trainer was compiled for another runtime (ABI %d, not "
+                       "%d); compile again",
+                       p->abi, RT_ABI);
+    static const char *const task[] = {"causal-lm", "mlm", "seq-cls", "token-cls"};
+    for (size_t i = 0; i < sizeof task / sizeof *task; i++)
+        if (!strcmp(p->task, task[i]))
+            return RT_OK;
+    return rt_fail(RT_USER, "task '%s' is not supported by this runtime", p->task);
+}
+
+static void
+say_program(const host *h)
+{
+    const rt_program *p = &h->program;
+    char how[64] = "full fine-tuning";
+    if (p->lora_r)
+        snprintf(how, sizeof how, "LoRA r %lld, scale %g", (long long)p->lora_r,
+                 p->lora_scale);
+    int64_t trained = 0, all = 0;
+    for (int i = 0; i < p->nparam; i++) {
+        trained += p->param[i].cls == RT_TRAIN ? p->param[i].n : 0;
+        all += p->param[i].cls != RT_CONST ? p->param[i].n : 0;
+    }
+    rt_say("trainer",
+           "%s, %s, %s: %lld of %lld numbers trained (efficc %s, schedule %.12s)",
+           p->model, p->task, how, (long long)trained, (long long)all, p->efficc,
+           p->hash);
+}
+
+static int
+open_device(host *h)
+{
+    char error[512] = "";
+    if (h->opts.threads && h->opts.threads < h->program.threads)
+        h->program.threads = (int)h->opts.threads;
+    if (h->opts.threads > h->program.threads)
+        return rt_fail(
+            RT_USER,
+            "--threads %lld, but memory was planned for %d\ncompile with efficc "
+            "--threads %lld",
+            (long long)h->opts.threads, h->program.threads, (long long)h->opts.threads);
+    h->run.program = &h->program;
+    if (!rt_device_open(&h->program, &h->run.compute, error, sizeof error))
+        return rt_fail(RT_USER, "%s", error);
+    return RT_OK;
+}
+
+static int
+load_data(host *h)
+{
+    const rt_opts *o = &h->opts;
+    const rt_program *p = &h->program;
+    int code = RT_OK;
+    if (o->train_data)
+        code = rt_data_open(&h->train, o->train_data, p, RT_TRAINING);
+    if (o->eval_data && !code)
+        code = rt_data_open(&h->eval, o->eval_data, p, RT_EVALUATION);
+    if (o->predict && !code)
+        code = rt_data_open(&h->predict, o->predict, p, RT_PREDICTION);
+    return code;
+}
+
+static int
+load_weights(host *h)
+{
+    const rt_opts *o = &h->opts;
+    const rt_program *p = &h->program;
+    unsigned classes = 1 << RT_TRAIN | 1 << RT_FROZEN | 1 << RT_CONST;
+    if (o->train_data)
+        classes |= 1 << RT_GRAD;
+    if (o->train_data && strcmp(o->optim, "sgd"))
+        classes |= 1 << RT_STATE_M | 1 << RT_STATE_V;
+    int64_t size[RT_NCLASSES];
+    for (int c = 0; c < RT_NCLASSES; c++)
+        size[c] = classes >> c & 1 ? rt_class_bytes(p, (rt_class)c) : 0;
+    int64_t data = rt_data_bytes(&h->train) + rt_data_bytes(&h->eval) +
+                   rt_data_bytes(&h->predict) + rt_inputs_bytes(p);
+    h->planned = rt_weights_bytes(p, classes) + data;
+    rt_say("memory",
+           "weights %s, gradients %s, optimizer %s, activations %s, data %s: %s",
+           rt_bytes_text((double)(size[RT_TRAIN] + size[RT_FROZEN] + size[RT_CONST])),
+           rt_bytes_text((double)size[RT_GRAD]),
+           rt_bytes_text((double)(size[RT_STATE_M] + size[RT_STATE_V])),
+           rt_bytes_text((double)p->arena_bytes), rt_bytes_text((double)data),
+           rt_bytes_text((double)h->planned));
+    rt_inputs_new(&h->run);
+    int code = rt_weights_new(&h->run, classes);
+    if (!code)
+        code = rt_weights_load(&h->run, h->dir, (uint64_t)o->seed);
+    if (!code && o->init_adapter)
+        code = rt_adapter_load(&h->run, o->init_adapter);
+    if (!code && o->init_tensors)
+        code = rt_tensors_load(&h->run, o->init_tensors);
+    return code;
+}
+
+static int
+prepare(host *h)
+{
+    const rt_opts *o = &h->opts;
+    int code = check_program(&h->program);
+    if (!code)
+        say_program(h);
+    if (!code && o->output_dir)
+        code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
+    if (!code && o->train_data)
+        code = rt_results_fit(&h->program, o->output_dir);
+    if (!code)
+        code = open_device(h);
+    if (!code)
+        code = load_data(h);
+    if (!code)
+        code = load_weights(h);
+    if (!code && o->output_dir && (o->train_data || o->eval_data))
+        code = rt_log_open(&h->log, o->output_dir);
+    return code;
+}
+
+/* The log's last row. */
+static void
+summarise(host *h)
+{
+    double seconds = rt_now() - h->started;
+    int64_t peak = rt_peak_rss();
+    rt_log_value row[] = {{"peak_rss_bytes", (double)peak},
+                          {"planned_bytes", (double)h->planned},
+                          {"total_seconds", seconds}};
+    rt_log_row(&h->log, 3, row);
+    rt_say("done", "%.1f s, peak memory %s (planned %s)", seconds,
+           rt_bytes_text((double)peak), rt_bytes_text((double)h->planned));
+}
+
+static int
+work(host *h)
+{
+    const rt_opts *o = &h->opts;
+    rt_job job = {.run = &h->run,
+                  .opts = o,
+                  .train = &h->train,
+                  .eval = o->eval_data ? &h->eval : NULL,
+                  .log = &h->log,
+                  .started = rt_now()};
+    int code = RT_OK;
+    if (o->train_data)
+        code = rt_train(&job);
+    else if (o->eval_data)
+        code = rt_evaluate_and_log(&job, 0);
+    if (!code && o->train_data)
+        code = rt_results_save(&h->run, h->dir, o->output_dir);
+    if (!code && o->predict) {
+        char *to = o->output_dir ? rt_path(o->output_dir, "predictions.jsonl") : NULL;
+        code = rt_predict(&h->run, &h->predict, to);
+        free(to);
+    }
+    if (!code)
+        summarise(h);
+    int log_code = rt_log_close(&h->log);
+    return code ? code : log_code;
+}
+
+int
+rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
+{
+    host *h = rt_new(1, sizeof *h);
+    h->program = *program;
+    h->dir = dir;
+    h->started = rt_now();
+    int code = rt_args(argc, argv, program, &h->opts);
+    if (code >= 0) {
+        free(h);
+        return code;
+    }
+    FILE *report = rt_out;
+    if (h->opts.predict && !h->opts.output_dir && !rt_out)
+        rt_out = stderr; /* stdout is for the predictions */
+    code = prepare(h);
+    if (!code)
+        code = work(h);
+    rt_weights_free(&h->run);
+    rt_inputs_free(&h->run);
+    rt_device_close(h->run.compute);
+    rt_data_close(&h->train);
+    rt_data_close(&h->eval);
+    rt_data_close(&h->predict);
+    free(h);
+    rt_out = report;
+    return code;
+}
+
+int
+rt_main(int argc, char **argv, const rt_program *program)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0)
+        return rt_fail(RT_USER, "/proc is needed to find the trainer's folder");
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = 0;
+    return rt_host_main(argc, argv, program, path);
+}

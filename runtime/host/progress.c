@@ -1,0 +1,171 @@
+/* progress.c -- what a person sees while the trainer runs: on a terminal one line that
+ * changes, in a pipe or file a line for each row of the log.
+ *
+ * The live line always fits: fields are left out, the least important first, until a bar of
+ * at least 4 columns has room; then the bar takes what is left.
+ */
+#include "host_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { NFIELDS = 7, MIN_BAR = 4, TEXT = 32 };
+
+static const char *
+duration(double seconds)
+{
+    static char text[TEXT];
+    long s = seconds < 0 ? 0 : seconds > 3.6e8 ? 360000000 : (long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(text, sizeof text, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, sizeof text, "%ld:%02ld", s / 60, s % 60);
+    return text;
+}
+
+static const char *
+count_text(double n)
+{
+    static char text[TEXT];
+    if (n < 999.5)
+        snprintf(text, sizeof text, "%.0f", n);
+    else if (n < 99950)
+        snprintf(text, sizeof text, "%.1fk", n / 1e3);
+    else if (n < 999500)
+        snprintf(text, sizeof text, "%.0fk", n / 1e3);
+    else
+        snprintf(text, sizeof text, "%.1fM", n / 1e6);
+    return text;
+}
+
+static double
+seconds_left(const rt_progress *p, const rt_state *s)
+{
+    return s->step
+               ? (rt_now() - p->start) / (double)s->step * (double)(s->total - s->step)
+               : 0;
+}
+
+static bool
+unicode_terminal(void)
+{
+    const char *name[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (int i = 0; i < 3; i++) {
+        const char *v = getenv(name[i]);
+        if (v && *v)
+            return strstr(v, "UTF-8") || strstr(v, "utf8") || strstr(v, "UTF8");
+    }
+    return false;
+}
+
+void
+rt_progress_start(rt_progress *p)
+{
+    const char *term = getenv("TERM");
+    *p = (rt_progress){.start = rt_now()};
+    p->live = isatty(fileno(rt_report())) && term && strcmp(term, "dumb");
+    p->blocks = unicode_terminal();
+}
+
+/* A bar of `columns` columns, done in [0,1]; Unicode has eighths of a column. */
+static void
+put_bar(char *out, size_t n, int columns, double done, bool blocks)
+{
+    static const char *const eighth[] = {" ",      "\u258f", "\u258e", "\u258d",
+                                         "\u258c", "\u258b", "\u258a", "\u2589"};
+    int eighths = (int)(done * columns * 8 + 0.5);
+    size_t used = 0;
+    for (int i = 0; i < columns && used + 4 < n; i++) {
+        int left = eighths - 8 * i;
+        const char *cell = left >= 8 ? "\u2588" : eighth[left > 0 ? left : 0];
+        if (!blocks)
+            cell = left >= 4 ? "#" : "-";
+        used += (size_t)snprintf(out + used, n - used, "%s", cell);
+    }
+}
+
+void
+rt_progress_line(char *out, size_t n, const rt_progress *p, const rt_state *s,
+                 int columns)
+{
+    /* in the order shown; dropped from the highest rank on */
+    char field[NFIELDS][TEXT];
+    static const int rank[NFIELDS] = {0, 1, 4, 5, 3, 2, 6};
+    snprintf(field[0], TEXT, "%lld/%lld", (long long)s->step, (long long)s->total);
+    snprintf(field[1], TEXT, "loss %.4g", s->loss);
+    snprintf(field[2], TEXT, "lr %.2g", s->lr);
+    snprintf(field[3], TEXT, "norm %.3g", s->grad_norm);
+    snprintf(field[4], TEXT, "%s tok/s", count_text(s->tokens_per_second));
+    snprintf(field[5], TEXT, "%s left", duration(seconds_left(p, s)));
+    snprintf(field[6], TEXT, "%s", rt_bytes_text((double)rt_peak_rss()));
+    int keep = NFIELDS, width = columns + 1;
+    for (; keep > 0 && width + MIN_BAR > columns; keep -= width + MIN_BAR > columns) {
+        width = 0;
+        for (int i = 0; i < NFIELDS; i++)
+            width += rank[i] < keep ? 1 + (int)strlen(field[i]) : 0;
+    }
+    int bar = columns - width;
+    *out = 0;
+    if (keep && bar >= MIN_BAR)
+        put_bar(out, n, bar, (double)s->step / (double)(s->total ? s->total : 1),
+                p->blocks);
+    for (int i = 0; i < NFIELDS; i++)
+        if (rank[i] < keep)
+            snprintf(out + strlen(out), n - strlen(out), " %s", field[i]);
+}
+
+static int
+terminal_columns(void)
+{
+    struct winsize w = {0};
+    if (ioctl(fileno(rt_report()), TIOCGWINSZ, &w) || !w.ws_col)
+        return 80;
+    return w.ws_col;
+}
+
+static void
+draw(rt_progress *p, const rt_state *s)
+{
+    char line[2048];
+    rt_progress_line(line, sizeof line, p, s, terminal_columns() - 1);
+    fprintf(rt_report(), "\r%s\033[K", line);
+    fflush(rt_report());
+    p->shown = 1;
+    p->drawn = rt_now();
+}
+
+static void
+print(const rt_progress *p, const rt_state *s)
+{
+    fprintf(rt_report(),
+            "step %lld/%lld  loss %.5g  lr %.3g  grad norm %.4g  %s tokens/s  %s left  "
+            "%s\n",
+            (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm,
+            count_text(s->tokens_per_second), duration(seconds_left(p, s)),
+            rt_bytes_text((double)rt_peak_rss()));
+    fflush(rt_report());
+}
+
+void
+rt_progress_step(rt_progress *p, const rt_state *s, bool logged)
+{
+    bool last = s->step == s->total;
+    if (!p->live && logged)
+        print(p, s);
+    if (p->live && (last || rt_now() - p->drawn > 0.1))
+        draw(p, s);
+    if (p->live && last) {
+        fputc('\n', rt_report());
+        p->shown = 0;
+    }
+}
+
+void
+rt_progress_clear(rt_progress *p)
+{
+    if (p->shown)
+        fprintf(rt_report(), "\r\033[K");
+    p->shown = 0;
+}

@@ -1,0 +1,80 @@
+/* results.c -- what training leaves: an adapter for PEFT, or a model for onnxruntime and one
+ * for PyTorch.
+ */
+#include "host_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+static bool
+is_weight(const rt_param *p)
+{
+    return p->cls == RT_TRAIN || p->cls == RT_FROZEN;
+}
+
+/* All weights under PyTorch's names in PyTorch's layout; a tied one once. */
+static int
+save_torch(const rt_run *run, const char *path)
+{
+    const rt_program *p = run->program;
+    rt_st_out *out = rt_new((size_t)p->nparam + 1, sizeof *out);
+    int n = 0, unknown = 0;
+    for (int i = 0; i < p->nparam; i++) {
+        const rt_param *param = &p->param[i];
+        if (!is_weight(param))
+            continue;
+        rt_st_out *o = &out[n++];
+        o->name = param->hf ? param->hf : param->name;
+        unknown += !param->hf && param->role == RT_BASE;
+        o->data = rt_param_data(run, param);
+        o->rank = param->rank;
+        o->transposed = param->transposed && param->rank == 2;
+        for (int d = 0; d < o->rank; d++)
+            o->dim[d] = param->dim[o->transposed ? 1 - d : d];
+    }
+    int code = rt_st_write(path, out, n, true);
+    free(out);
+    if (code)
+        return code;
+    rt_say("saved", "%s: %d tensors under PyTorch's names", path, n);
+    if (unknown)
+        rt_say("", "%d of them have no known PyTorch name and keep the file's",
+               unknown);
+    return RT_OK;
+}
+
+int
+rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
+{
+    if (run->program->lora_r)
+        return rt_adapter_save(run, dir);
+    char *onnx = rt_path(dir, "model.onnx"), *torch = rt_path(dir, "model.safetensors");
+    int code = rt_onnx_save(run, program_dir, onnx);
+    if (!code)
+        rt_say("saved", "%s: the trained model", onnx);
+    if (!code)
+        code = save_torch(run, torch);
+    free(onnx);
+    free(torch);
+    return code;
+}
+
+int
+rt_results_fit(const rt_program *p, const char *dir)
+{
+    struct statvfs fs;
+    int64_t need = 1 << 20;
+    for (int i = 0; i < p->nparam; i++)
+        if (p->lora_r ? p->param[i].cls == RT_TRAIN : is_weight(&p->param[i]))
+            need += 8 * p->param[i].n; /* two files, or block-structured adapters */
+    if (statvfs(dir, &fs))
+        return RT_OK; /* writing will tell */
+    double room = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (room >= (double)need)
+        return RT_OK;
+    return rt_fail(RT_USER,
+                   "--output-dir %s: the results need %s, but the disk has %s left",
+                   dir, rt_bytes_text((double)need), rt_bytes_text(room));
+}

@@ -1,0 +1,313 @@
+/* safetensors.c -- see safetensors.h. */
+#include "host_int.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_HEADER = 100 << 20 }; /* the limit of the reference implementation */
+
+/* ---- reading ---- */
+
+static int
+dtype_bytes(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        int bytes;
+    } known[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8},
+                 {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U8", 1},  {"BOOL", 1},
+                 {"U64", 8}, {"U32", 4}, {"U16", 2}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(dtype, known[i].name))
+            return known[i].bytes;
+    return 0;
+}
+
+static int
+read_at(const rt_st *st, uint64_t at, void *out, uint64_t n)
+{
+    char *p = out;
+    while (n) {
+        ssize_t got = pread(st->fd, p, n, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return rt_fail(RT_USER, "%s: %s", st->path,
+                           got ? strerror(errno)
+                               : "is shorter than when it was opened");
+        p += got;
+        at += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    return RT_OK;
+}
+
+/* A whole number below 2^53; false: something else. */
+static bool
+whole(const cJSON *item, double *out)
+{
+    *out = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    return *out >= 0 && *out < 0x1p53 && *out == floor(*out);
+}
+
+/* NULL, or what is wrong with the entry. */
+static const char *
+read_entry(const cJSON *item, rt_st_tensor *t, uint64_t data, uint64_t size)
+{
+    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
+    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+    double from, to, d;
+    if (!cJSON_IsString(dtype) || !cJSON_IsArray(shape) ||
+        cJSON_GetArraySize(offsets) != 2)
+        return "has no dtype, shape and data_offsets";
+    int bytes = dtype_bytes(dtype->valuestring);
+    if (!bytes)
+        return "has an unknown dtype";
+    snprintf(t->dtype, sizeof t->dtype, "%s", dtype->valuestring);
+    if (!whole(offsets->child, &from) || !whole(offsets->child->next, &to) ||
+        from > to || to > (double)(size - data))
+        return "lies outside the file";
+    t->at = data + (uint64_t)from;
+    t->bytes = (uint64_t)(to - from);
+    t->count = 1;
+    const cJSON *dim;
+    cJSON_ArrayForEach(dim, shape)
+    {
+        if (t->rank == 8 || !whole(dim, &d))
+            return "has a shape that is not up to 8 whole numbers";
+        if (d > 0 && t->count > (int64_t)(0x1p53 / d))
+            return "has too many elements";
+        t->dim[t->rank++] = (int64_t)d;
+        t->count *= (int64_t)d;
+    }
+    return (uint64_t)t->count * (uint64_t)bytes == t->bytes
+               ? NULL
+               : "has data_offsets that do not fit its shape";
+}
+
+static int
+read_header(rt_st *st, const cJSON *header, uint64_t data, uint64_t size)
+{
+    st->tensor = rt_new((size_t)cJSON_GetArraySize(header) + 1, sizeof *st->tensor);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, header)
+    {
+        if (!strcmp(item->string, "__metadata__")) {
+            const char *format =
+                cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "format"));
+            st->torch = format && !strcmp(format, "pt");
+            continue;
+        }
+        rt_st_tensor *t = &st->tensor[st->n++];
+        t->name = strdup(item->string);
+        const char *wrong = read_entry(item, t, data, size);
+        if (wrong)
+            return rt_fail(RT_USER, "%s: tensor '%.200s' %s", st->path, t->name, wrong);
+    }
+    return RT_OK;
+}
+
+int
+rt_st_open(rt_st *st, const char *path)
+{
+    *st = (rt_st){.path = strdup(path)};
+    st->fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat s;
+    if (st->fd < 0 || fstat(st->fd, &s))
+        return rt_fail(RT_USER, "%s: %s", path, strerror(errno));
+    uint64_t size = S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0, n = 0;
+    unsigned char b[8];
+    if (size >= 8 && read_at(st, 0, b, 8))
+        return RT_USER;
+    for (int i = 7; size >= 8 && i >= 0; i--)
+        n = n << 8 | b[i];
+    if (n < 2 || n > MAX_HEADER || n > size - 8)
+        return rt_fail(RT_USER, "%s is not a safetensors file", path);
+    char *text = rt_new(n + 1, 1);
+    int code = read_at(st, 8, text, n);
+    cJSON *header = code ? NULL : cJSON_ParseWithLength(text, n);
+    free(text);
+    if (!code && !cJSON_IsObject(header))
+        code = rt_fail(RT_USER, "%s: the header is not JSON", path);
+    else if (!code)
+        code = read_header(st, header, 8 + n, size);
+    cJSON_Delete(header);
+    return code;
+}
+
+void
+rt_st_close(rt_st *st)
+{
+    for (int i = 0; i < st->n; i++)
+        free(st->tensor[i].name);
+    free(st->tensor);
+    free(st->path);
+    if (st->fd >= 0)
+        close(st->fd);
+    *st = (rt_st){.fd = -1};
+}
+
+const rt_st_tensor *
+rt_st_find(const rt_st *st, const char *name)
+{
+    for (int i = 0; i < st->n; i++)
+        if (!strcmp(st->tensor[i].name, name))
+            return &st->tensor[i];
+    return NULL;
+}
+
+int
+rt_st_read(const rt_st *st, const rt_st_tensor *t, uint64_t from, void *out, uint64_t n)
+{
+    if (from > t->bytes || n > t->bytes - from)
+        return rt_fail(RT_BUG, "%s: read past the end of '%s'", st->path, t->name);
+    return read_at(st, t->at + from, out, n);
+}
+
+static float
+from_half(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    double x =
+        e == 31 ? (m ? NAN : INFINITY) : ldexp(m + (e ? 1024 : 0), (e ? e : 1) - 25);
+    return (float)(h & 0x8000 ? -x : x);
+}
+
+static float
+from_bfloat(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* n elements of a type that is not F32. */
+static void
+convert(const char *dtype, const char *in, float *out, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        double wide;
+        if (!strcmp(dtype, "F64")) {
+            memcpy(&wide, in + 8 * i, 8);
+            out[i] = (float)wide;
+            continue;
+        }
+        memcpy(&half, in + 2 * i, 2);
+        out[i] = dtype[0] == 'F' ? from_half(half) : from_bfloat(half);
+    }
+}
+
+int
+rt_st_read_f32(const rt_st *st, const rt_st_tensor *t, float *out)
+{
+    if (!strcmp(t->dtype, "F32"))
+        return rt_st_read(st, t, 0, out, t->bytes);
+    if (strcmp(t->dtype, "F16") && strcmp(t->dtype, "BF16") && strcmp(t->dtype, "F64"))
+        return rt_fail(RT_USER, "%s: tensor '%s' is %s, not floating point", st->path,
+                       t->name, t->dtype);
+    enum { PART = 1 << 16 };
+    char *buf = rt_new(PART, 8);
+    int64_t size = t->count ? (int64_t)t->bytes / t->count : 0;
+    int code = RT_OK;
+    for (int64_t i = 0; i < t->count && !code; i += PART) {
+        int64_t n = t->count - i < PART ? t->count - i : PART;
+        code = rt_st_read(st, t, (uint64_t)(i * size), buf, (uint64_t)(n * size));
+        if (!code)
+            convert(t->dtype, buf, out + i, n);
+    }
+    free(buf);
+    return code;
+}
+
+/* ---- writing ---- */
+
+static int
+by_name(const void *a, const void *b)
+{
+    return strcmp(((const rt_st_out *)a)->name, ((const rt_st_out *)b)->name);
+}
+
+static int64_t
+count(const rt_st_out *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+/* data [cols, rows] as rows x cols, a few rows at a time. */
+static void
+write_transposed(rt_file *f, const float *data, int64_t rows, int64_t cols)
+{
+    enum { ROWS = 16 };
+    float *part = rt_new((size_t)(ROWS * cols), sizeof *part);
+    for (int64_t r = 0; r < rows && !f->code; r += ROWS) {
+        int64_t n = rows - r < ROWS ? rows - r : ROWS;
+        for (int64_t c = 0; c < cols; c++)
+            for (int64_t i = 0; i < n; i++)
+                part[i * cols + c] = data[c * rows + r + i];
+        rt_file_write(f, part, (size_t)(n * cols) * sizeof *part);
+    }
+    free(part);
+}
+
+void
+rt_file_tensor(rt_file *f, const rt_st_out *t)
+{
+    if (t->transposed)
+        write_transposed(f, t->data, t->dim[0], t->dim[1]);
+    else
+        rt_file_write(f, t->data, (size_t)count(t) * sizeof(float));
+}
+
+static char *
+header_of(const rt_st_out *t, int n, bool torch)
+{
+    rt_text h = {0};
+    rt_putf(&h, "{%s", torch ? "\"__metadata__\":{\"format\":\"pt\"}" : "");
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        rt_putf(&h, "%s", torch || i ? "," : "");
+        rt_put_json(&h, t[i].name);
+        rt_putf(&h, ":{\"dtype\":\"F32\",\"shape\":[");
+        for (int d = 0; d < t[i].rank; d++)
+            rt_putf(&h, "%s%lld", d ? "," : "", (long long)t[i].dim[d]);
+        int64_t bytes = count(&t[i]) * 4;
+        rt_putf(&h, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                (long long)(at + bytes));
+        at += bytes;
+    }
+    rt_putf(&h, "}");
+    while (h.n % 8) /* so that the data are aligned */
+        rt_putf(&h, " ");
+    return h.s;
+}
+
+int
+rt_st_write(const char *path, rt_st_out *t, int n, bool torch)
+{
+    qsort(t, (size_t)n, sizeof *t, by_name);
+    char *header = header_of(t, n, torch);
+    uint64_t length = strlen(header);
+    unsigned char b[8];
+    for (int i = 0; i < 8; i++)
+        b[i] = (unsigned char)(length >> 8 * i);
+    rt_file f;
+    rt_file_open(&f, path);
+    rt_file_write(&f, b, 8);
+    rt_file_write(&f, header, length);
+    for (int i = 0; i < n; i++)
+        rt_file_tensor(&f, &t[i]);
+    free(header);
+    return rt_file_done(&f);
+}

@@ -1,0 +1,217 @@
+/* tensors.c -- the names that tensors have in files, and two options that use them.
+ *
+ * A param is known by several names: its initializer and those of its tied copies (layout of
+ * the model file), PyTorch's (PyTorch's layout, which may be the transpose), and, trained
+ * beside or as adapters, its key in a PEFT file. Gradients are written under the first that
+ * applies of: adapter key, row range of an adapter, head.weight, initializer, own name.
+ */
+#include "host_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+char *
+rt_public_name(const rt_param *p, bool *torch)
+{
+    rt_text t = {0};
+    bool adapter = p->role == RT_LORA_A || p->role == RT_LORA_B;
+    const char *kind = p->role == RT_LORA_A ? "lora_A" : "lora_B";
+    *torch = p->role == RT_MODULE;
+    if (adapter && p->part)
+        rt_putf(&t, "%s.%s.%s", p->module, p->part, kind);
+    else if (adapter)
+        rt_putf(&t, "base_model.model.%s.%s.weight", p->module, kind);
+    else if (p->role == RT_MODULE)
+        rt_putf(&t, "base_model.model.%s", p->hf ? p->hf : p->name);
+    else
+        rt_putf(&t, "%s", p->role != RT_HEAD && p->onnx ? p->onnx : p->name);
+    return t.s;
+}
+
+/* Is `name` an initializer of p? *transposed: it holds p's transpose. */
+static bool
+is_initializer(const rt_param *p, const char *name, bool *transposed)
+{
+    *transposed = false;
+    if (p->onnx && !strcmp(p->onnx, name))
+        return true;
+    for (int i = 0; p->also && p->also[i]; i++)
+        if (!strcmp(p->also[i] + 1, name)) {
+            *transposed = p->also[i][0] == 'T';
+            return true;
+        }
+    return false;
+}
+
+/* The ways in which a name may mean p, in the order in which they are tried. */
+enum { BY_KEY, BY_TORCH, BY_FILE, BY_OWN, WAYS };
+
+static bool
+is_key(const rt_param *p, const char *name, bool *transposed)
+{
+    if (p->role == RT_BASE)
+        return false;
+    bool torch;
+    char *key = rt_public_name(p, &torch);
+    bool same = !strcmp(key, name);
+    *transposed = torch && p->transposed;
+    free(key);
+    return same;
+}
+
+static bool
+means(const rt_param *p, int way, const char *name, bool *transposed)
+{
+    *transposed = false;
+    switch (way) {
+    case BY_KEY:
+        return is_key(p, name, transposed);
+    case BY_TORCH:
+        *transposed = p->transposed;
+        return p->hf && !strcmp(p->hf, name);
+    case BY_FILE:
+        return is_initializer(p, name, transposed);
+    default:
+        return !strcmp(p->name, name);
+    }
+}
+
+static const rt_param *
+find(const rt_program *p, const char *name, bool torch_file, bool *transposed)
+{
+    static const int order[2][WAYS] = {{BY_KEY, BY_FILE, BY_OWN, BY_TORCH},
+                                       {BY_KEY, BY_TORCH, BY_FILE, BY_OWN}};
+    for (int w = 0; w < WAYS; w++)
+        for (int i = 0; i < p->nparam; i++)
+            if (p->param[i].cls != RT_CONST &&
+                means(&p->param[i], order[torch_file][w], name, transposed))
+                return &p->param[i];
+    return NULL;
+}
+
+/* The public name nearest to `name`; free it. */
+static char *
+nearest(const rt_program *p, const char *name)
+{
+    char *best = NULL;
+    int least = 1 << 20;
+    for (int i = 0; i < p->nparam; i++) {
+        bool torch;
+        if (p->param[i].cls == RT_CONST)
+            continue;
+        char *candidate = rt_public_name(&p->param[i], &torch);
+        int d = rt_distance(name, candidate);
+        if (d < least) {
+            free(best);
+            best = candidate;
+            least = d;
+        } else {
+            free(candidate);
+        }
+    }
+    return best;
+}
+
+static void
+put_shape(rt_text *t, int rank, const int64_t *dim, bool reversed)
+{
+    rt_putf(t, "[");
+    for (int i = 0; i < rank; i++)
+        rt_putf(t, "%s%lld", i ? "," : "", (long long)dim[reversed ? rank - 1 - i : i]);
+    rt_putf(t, "]");
+}
+
+static bool
+same_shape(const rt_param *p, const rt_st_tensor *t, bool transposed)
+{
+    bool same = p->rank == t->rank;
+    for (int i = 0; i < p->rank && same; i++)
+        same = t->dim[i] == p->dim[transposed ? p->rank - 1 - i : i];
+    return same;
+}
+
+int
+rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
+               bool transposed)
+{
+    transposed = transposed && p->rank == 2;
+    if (!same_shape(p, t, transposed)) {
+        rt_text s = {0};
+        rt_putf(&s, "%s: '%s' is ", st->path, t->name);
+        put_shape(&s, t->rank, t->dim, false);
+        rt_putf(&s, ", but the program has ");
+        put_shape(&s, p->rank, p->dim, transposed);
+        int code = rt_fail(RT_USER, "%s", s.s);
+        free(s.s);
+        return code;
+    }
+    float *to = rt_param_data(run, p);
+    if (!transposed)
+        return rt_st_read_f32(st, t, to);
+    float *buf = rt_new((size_t)p->n, sizeof *buf);
+    int code = rt_st_read_f32(st, t, buf);
+    int64_t rows = p->dim[0], cols = p->dim[1];
+    for (int64_t r = 0; r < rows && !code; r++)
+        for (int64_t c = 0; c < cols; c++)
+            to[r * cols + c] = buf[c * rows + r];
+    free(buf);
+    return code;
+}
+
+static int
+unknown_tensor(const rt_program *p, const rt_st *st, const char *name)
+{
+    char *near = nearest(p, name);
+    int code = rt_fail(RT_USER,
+                       "%s: the program has no tensor '%s'\nthe nearest name is '%s'; "
+                       "--save-gradients writes all names that are trained",
+                       st->path, name, near ? near : "");
+    free(near);
+    return code;
+}
+
+int
+rt_tensors_load(rt_run *run, const char *path)
+{
+    rt_st st;
+    int code = rt_st_open(&st, path);
+    for (int i = 0; i < st.n && !code; i++) {
+        const rt_st_tensor *t = &st.tensor[i];
+        bool transposed;
+        const rt_param *p = find(run->program, t->name, st.torch, &transposed);
+        code = p ? rt_tensor_into(run, p, &st, t, transposed)
+                 : unknown_tensor(run->program, &st, t->name);
+    }
+    if (!code)
+        rt_say("start", "%d tensors of %s", st.n, path);
+    rt_st_close(&st);
+    return code;
+}
+
+int
+rt_gradients_save(const rt_run *run, const char *path)
+{
+    const rt_program *p = run->program;
+    rt_st_out *out = rt_new((size_t)p->nparam + 1, sizeof *out);
+    int n = 0;
+    for (int i = 0; i < p->nparam; i++) {
+        const rt_param *param = &p->param[i];
+        if (param->cls != RT_TRAIN)
+            continue;
+        rt_st_out *o = &out[n++];
+        bool torch;
+        o->name = rt_public_name(param, &torch);
+        o->data = rt_param_grad(run, param);
+        o->rank = param->rank;
+        o->transposed = torch && param->transposed && param->rank == 2;
+        for (int d = 0; d < o->rank; d++)
+            o->dim[d] = param->dim[o->transposed ? 1 - d : d];
+    }
+    int code = rt_st_write(path, out, n, false);
+    for (int i = 0; i < n; i++)
+        free((char *)out[i].name);
+    free(out);
+    if (!code)
+        rt_say("saved", "gradients of step 1: %s, %d tensors", path, n);
+    return code;
+}
