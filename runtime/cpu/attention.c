@@ -1,0 +1,178 @@
+/* attention.c -- attention without the matrix of scores.
+ *
+ *     y = softmax(scale * q k^T + masks) v,   lse = log sum exp of the scores
+ *
+ * For a block of queries, blocks of keys are walked with a running maximum and sum; earlier
+ * results are rescaled when the maximum rises. A query's result depends on its own keys
+ * only, in fixed order, so tasks may be cut anywhere. A query without any key gets y = 0 and
+ * lse = -inf.
+ */
+#include "attn_int.h"
+#include <omp.h>
+
+typedef struct fwd_space { /* one thread's scratch, cut up */
+    float *kp, *v, *bias;  /* the head's keys packed, values in rows, key mask */
+    float *qp, *s, *o;     /* a block's queries packed, scores, results */
+    float *max, *sum;      /* [QB] */
+    int64_t floats;
+} fwd_space;
+
+/* base NULL: only sizes. */
+static fwd_space
+space_of(const rt_attn *a, float *base)
+{
+    int64_t keys = rt_round_up(a->seq, NR), width = attn_width(a->d), at = 0;
+    fwd_space f;
+    struct {
+        float **to;
+        int64_t n;
+    } part[] = {{&f.kp, keys * a->d}, {&f.v, keys * width}, {&f.bias, keys},
+                {&f.qp, QB * a->d},   {&f.s, QB * KB},      {&f.o, QB * width},
+                {&f.max, QB},         {&f.sum, QB}};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        *part[i].to = base ? base + at : NULL;
+        at += rt_round_up(part[i].n, RT_ALIGN / (int64_t)sizeof(float));
+    }
+    f.floats = at;
+    return f;
+}
+
+int64_t
+rt_attention_scratch(const rt_attn *a, int threads)
+{
+    return threads * space_of(a, NULL).floats * (int64_t)sizeof(float);
+}
+
+static float
+row_top(const float *s, const float *bias, int64_t keys)
+{
+    vf top = v_set(-INFINITY);
+    for (int64_t j = 0; j < keys; j += VW) {
+        int64_t left = keys - j;
+        vf x = v_load(s + j) + v_load(bias + j);
+        top = v_max(top, left < VW ? v_first_n(left, x, v_set(-INFINITY)) : x);
+    }
+    return v_hmax(top);
+}
+
+/* Scores of a row become exp(score - max), zeros after them. Returns their sum. */
+static float
+row_exp(float *s, const float *bias, int64_t keys, float max)
+{
+    vf sum = {0};
+    for (int64_t j = 0; j < keys; j += VW) {
+        int64_t left = keys - j;
+        vf e = v_exp(v_load(s + j) + v_load(bias + j) - max);
+        e = left < VW ? v_first_n(left, e, (vf){0}) : e;
+        sum += e;
+        v_store(s + j, e);
+    }
+    return v_sum(sum);
+}
+
+/* Scores of a block become weights; running maximum, sum and results are brought to the new
+ * maximum. */
+static void
+weigh(const fwd_space *f, const attn_block *x, int64_t width)
+{
+    for (int64_t i = 0; i < x->m; i++) {
+        float *s = f->s + i * KB, *o = f->o + i * width;
+        int64_t keys = attn_keys(x, i), clear = rt_min(KB, rt_round_up(keys, VW) + MR);
+        float top = fmaxf(f->max[i], row_top(s, f->bias + x->j0, keys));
+        if (top == -INFINITY)
+            keys = 0;
+        for (int64_t j = rt_round_up(keys, VW); j < clear; j++)
+            s[j] = 0;
+        if (!keys)
+            continue;
+        float old = f->max[i] == -INFINITY ? 0 : expf(f->max[i] - top);
+        f->sum[i] = f->sum[i] * old + row_exp(s, f->bias + x->j0, keys, top);
+        f->max[i] = top;
+        for (int64_t c = 0; old != 1 && c < width; c++)
+            o[c] *= old;
+    }
+}
+
+typedef struct fwd_call {
+    const rt_attn *a;
+    const float *q, *k, *v;
+    const int64_t *mask;
+    float *y, *lse;
+} fwd_call;
+
+/* Results of rows [i0, i0+m) of head h in sample b. */
+static void
+finish(const fwd_call *t, const fwd_space *f, const attn_block *x, int64_t b, int64_t h)
+{
+    const rt_attn *a = t->a;
+    int64_t width = attn_width(a->d);
+    for (int64_t i = 0; i < x->m; i++) {
+        float sum = f->sum[i], by = sum > 0 ? 1 / sum : 0;
+        int64_t row = x->i0 + i;
+        float *y = t->y + ((b * a->seq + row) * a->heads + h) * a->d;
+        for (int64_t c = 0; c < a->d; c++)
+            y[c] = f->o[i * width + c] * by;
+        t->lse[(b * a->heads + h) * a->seq + row] =
+            sum > 0 ? f->max[i] + logf(sum) : -INFINITY;
+    }
+}
+
+/* One block of queries against all its keys, of which the last is before `limit`. */
+static void
+query_block(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t i0,
+            int64_t limit)
+{
+    const rt_attn *a = t->a;
+    int64_t b = bh / a->heads, h = bh % a->heads, width = attn_width(a->d);
+    attn_block x = {.i0 = i0, .m = rt_min(QB, a->seq - i0), .causal = a->causal};
+    const float *q = t->q + (b * a->seq + i0) * a->ldq + a->qo + h * a->d;
+    int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
+    rt_attn_pack(f->qp, MR, q, a->ldq, x.m, a->d);
+    memset(f->o, 0, (size_t)(QB * width) * sizeof *f->o);
+    for (int64_t i = 0; i < x.m; i++)
+        f->max[i] = -INFINITY, f->sum[i] = 0;
+    for (x.j0 = 0; x.j0 < end; x.j0 += KB) {
+        x.n = rt_min(KB, end - x.j0);
+        if (rt_attn_empty(f->bias, &x))
+            continue;
+        rt_attn_scores(f->s, &x, f->qp, f->kp, a->d, a->scale);
+        weigh(f, &x, width);
+        rt_attn_over_keys(f->o, &x, f->s, f->v, a->d);
+    }
+    finish(t, f, &x, b, h);
+}
+
+/* Query blocks `part`, part + parts, .. of one head. */
+static void
+head_task(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t part,
+          int64_t parts)
+{
+    const rt_attn *a = t->a;
+    int64_t b = bh / a->heads, kh = bh % a->heads / (a->heads / a->kv_heads);
+    const int64_t *mask = t->mask ? t->mask + b * a->seq : NULL;
+    const float *k = t->k + b * a->seq * a->ldk + a->ko + kh * a->d;
+    const float *v = t->v + b * a->seq * a->ldv + a->vo + kh * a->d;
+    int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
+    rt_attn_pack(f->kp, NR, k, a->ldk, a->seq, a->d);
+    rt_attn_rows(f->v, v, a->ldv, a->seq, a->d);
+    for (int64_t i = part * QB; i < a->seq; i += parts * QB)
+        query_block(t, f, bh, i, limit);
+}
+
+void
+rt_attention(rt_stream *s, float *y, float *lse, const float *q, const float *k,
+             const float *v, const int64_t *mask, const rt_attn *a, void *scratch)
+{
+    fwd_call call = {a, q, k, v, mask, y, lse};
+    int64_t bh = a->batch * a->heads, blocks = (a->seq + QB - 1) / QB;
+    int64_t parts = rt_min(blocks, (4 * s->threads + bh - 1) / bh);
+    int64_t floats = space_of(a, NULL).floats;
+    int team = rt_team(s, bh * a->seq * a->seq);
+#pragma omp parallel num_threads(team)
+    {
+        fwd_space f = space_of(a, (float *)scratch + omp_get_thread_num() * floats);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < bh * parts; t++)
+            head_task(&call, &f, t / parts, t % parts, parts);
+    }
+}

@@ -1,0 +1,174 @@
+/* attention_grad.c -- gradient of attention, weights recomputed block by block.
+ *
+ *     P = exp(scale * q k^T + masks - lse)      delta = row sums of dy * y
+ *     dS = scale * P * (dy v^T - delta)
+ *     dq = dS k      dk = dS^T q      dv = P^T dy
+ *
+ * A task owns one key head of one sample: its query heads and their blocks come in order, so
+ * dk and dv are sums in fixed order, whatever the thread count.
+ */
+#include "attn_int.h"
+#include <omp.h>
+
+typedef struct bwd_space {     /* one thread's scratch, cut up */
+    float *kp, *vp, *k, *bias; /* the head's keys and values packed, keys in rows */
+    float *dk, *dv;            /* [S, width] */
+    float *qp, *gp, *q, *g;    /* a block's queries and dy, packed and in rows */
+    float *p, *ds, *dq, *lse, *delta;
+    int64_t floats;
+} bwd_space;
+
+/* base NULL: only sizes. */
+static bwd_space
+space_of(const rt_attn *a, float *base)
+{
+    int64_t keys = rt_round_up(a->seq, KB), width = attn_width(a->d), at = 0;
+    bwd_space f;
+    struct {
+        float **to;
+        int64_t n;
+    } part[] = {{&f.kp, keys * a->d}, {&f.vp, keys * a->d},  {&f.k, keys * width},
+                {&f.bias, keys},      {&f.dk, keys * width}, {&f.dv, keys * width},
+                {&f.qp, QB * a->d},   {&f.gp, QB * a->d},    {&f.q, QB * width},
+                {&f.g, QB * width},   {&f.p, QB * KB},       {&f.ds, QB * KB},
+                {&f.dq, QB * width},  {&f.lse, QB},          {&f.delta, QB}};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        *part[i].to = base ? base + at : NULL;
+        at += rt_round_up(part[i].n, RT_ALIGN / (int64_t)sizeof(float));
+    }
+    f.floats = at;
+    return f;
+}
+
+int64_t
+rt_attention_grad_scratch(const rt_attn *a, int threads)
+{
+    return threads * space_of(a, NULL).floats * (int64_t)sizeof(float);
+}
+
+typedef struct bwd_call {
+    const rt_attn *a;
+    const float *q, *k, *v, *y, *lse, *dy;
+    const int64_t *mask;
+    float *dq, *dk, *dv;
+} bwd_call;
+
+/* Scores and dy v^T of a block become P and dS, zeros after each row's keys. */
+static void
+weigh(const bwd_space *f, const attn_block *x, float scale)
+{
+    for (int64_t i = 0; i < x->m; i++) {
+        float *p = f->p + i * KB, *ds = f->ds + i * KB;
+        const float *bias = f->bias + x->j0;
+        int64_t seen = attn_keys(x, i), keys = f->lse[i] == -INFINITY ? 0 : seen;
+        int64_t clear = rt_min(KB, rt_round_up(seen, VW) + MR);
+        for (int64_t j = 0; j < keys; j += VW) {
+            int64_t left = keys - j;
+            vf e = v_exp(v_load(p + j) + v_load(bias + j) - f->lse[i]);
+            e = left < VW ? v_first_n(left, e, (vf){0}) : e;
+            v_store(p + j, e);
+            vf d = e * (v_load(ds + j) - f->delta[i]) * scale;
+            v_store(ds + j, left < VW ? v_first_n(left, d, (vf){0}) : d);
+        }
+        for (int64_t j = rt_round_up(keys, VW); j < clear; j++)
+            p[j] = ds[j] = 0;
+    }
+}
+
+/* The block's queries, dy, lse and delta into scratch. row: its first row in [B*S]. */
+static void
+load_block(const bwd_call *t, const bwd_space *f, const attn_block *x, int64_t b,
+           int64_t h)
+{
+    const rt_attn *a = t->a;
+    int64_t row = b * a->seq + x->i0, ldy = a->heads * a->d;
+    const float *q = t->q + row * a->ldq + a->qo + h * a->d;
+    const float *g = t->dy + row * ldy + h * a->d, *y = t->y + row * ldy + h * a->d;
+    rt_attn_pack(f->qp, MR, q, a->ldq, x->m, a->d);
+    rt_attn_pack(f->gp, MR, g, ldy, x->m, a->d);
+    rt_attn_rows(f->q, q, a->ldq, x->m, a->d);
+    rt_attn_rows(f->g, g, ldy, x->m, a->d);
+    for (int64_t i = 0; i < x->m; i++) {
+        vf dot = {0};
+        for (int64_t c = 0; c < a->d; c += VW)
+            dot = v_fma(v_load_to(g + i * ldy + c, a->d - c),
+                        v_load_to(y + i * ldy + c, a->d - c), dot);
+        f->delta[i] = v_sum(dot);
+        f->lse[i] = t->lse[(b * a->heads + h) * a->seq + x->i0 + i];
+    }
+    memset(f->dq, 0, (size_t)(QB * attn_width(a->d)) * sizeof *f->dq);
+}
+
+/* rows x d from [rows, width] to where the head's columns lie. */
+static void
+put(float *to, int64_t ld, const float *from, int64_t rows, int64_t d)
+{
+    int64_t width = attn_width(d);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(to + i * ld, from + i * width, (size_t)d * sizeof *to);
+}
+
+/* One block of queries of head h: its dq, and its part of dk and dv. */
+static void
+query_block(const bwd_call *t, const bwd_space *f, int64_t bh, int64_t i0,
+            int64_t limit)
+{
+    const rt_attn *a = t->a;
+    int64_t b = bh / a->heads, h = bh % a->heads;
+    attn_block x = {.i0 = i0, .m = rt_min(QB, a->seq - i0), .causal = a->causal};
+    int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
+    load_block(t, f, &x, b, h);
+    for (x.j0 = 0; x.j0 < end; x.j0 += KB) {
+        x.n = rt_min(KB, end - x.j0);
+        if (rt_attn_empty(f->bias, &x))
+            continue;
+        rt_attn_scores(f->p, &x, f->qp, f->kp, a->d, a->scale);
+        rt_attn_scores(f->ds, &x, f->gp, f->vp, a->d, 1);
+        weigh(f, &x, a->scale);
+        rt_attn_over_keys(f->dq, &x, f->ds, f->k, a->d);
+        rt_attn_over_queries(f->dv, &x, f->p, f->g, a->d);
+        rt_attn_over_queries(f->dk, &x, f->ds, f->q, a->d);
+    }
+    put(t->dq + (b * a->seq + i0) * a->ldq + a->qo + h * a->d, a->ldq, f->dq, x.m,
+        a->d);
+}
+
+static void
+key_head_task(const bwd_call *t, const bwd_space *f, int64_t b, int64_t kh)
+{
+    const rt_attn *a = t->a;
+    int64_t group = a->heads / a->kv_heads, width = attn_width(a->d);
+    int64_t at_k = b * a->seq * a->ldk + a->ko + kh * a->d;
+    int64_t at_v = b * a->seq * a->ldv + a->vo + kh * a->d;
+    const int64_t *mask = t->mask ? t->mask + b * a->seq : NULL;
+    int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
+    size_t bytes = (size_t)(rt_round_up(a->seq, KB) * width) * sizeof *f->dk;
+    rt_attn_pack(f->kp, NR, t->k + at_k, a->ldk, a->seq, a->d);
+    rt_attn_pack(f->vp, NR, t->v + at_v, a->ldv, a->seq, a->d);
+    rt_attn_rows(f->k, t->k + at_k, a->ldk, a->seq, a->d);
+    memset(f->dk, 0, bytes);
+    memset(f->dv, 0, bytes);
+    for (int64_t h = kh * group; h < (kh + 1) * group; h++)
+        for (int64_t i = 0; i < a->seq; i += QB)
+            query_block(t, f, b * a->heads + h, i, limit);
+    put(t->dk + at_k, a->ldk, f->dk, a->seq, a->d);
+    put(t->dv + at_v, a->ldv, f->dv, a->seq, a->d);
+}
+
+void
+rt_attention_grad(rt_stream *s, float *dq, float *dk, float *dv, const float *dy,
+                  const float *q, const float *k, const float *v, const float *y,
+                  const float *lse, const int64_t *mask, const rt_attn *a,
+                  void *scratch)
+{
+    bwd_call call = {a, q, k, v, y, lse, dy, mask, dq, dk, dv};
+    int64_t floats = space_of(a, NULL).floats;
+    int team = rt_team(s, a->batch * a->heads * a->seq * a->seq);
+#pragma omp parallel num_threads(team)
+    {
+        bwd_space f = space_of(a, (float *)scratch + omp_get_thread_num() * floats);
+#pragma omp for schedule(dynamic)
+        for (int64_t t = 0; t < a->batch * a->kv_heads; t++)
+            key_head_task(&call, &f, t / a->kv_heads, t % a->kv_heads);
+    }
+}

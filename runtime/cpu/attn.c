@@ -1,0 +1,93 @@
+/* attn.c -- what attention and its gradient share: packing, masks, products of a block. */
+#include "attn_int.h"
+
+void
+rt_attn_pack(float *dst, int w, const float *x, int64_t ld, int64_t rows, int64_t d)
+{
+    for (int64_t i = 0; i < rows; i += w)
+        rt_pack_along(dst + i * d, w, x + i * ld, ld, (int)rt_min(w, rows - i), d);
+}
+
+void
+rt_attn_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t d)
+{
+    int64_t width = attn_width(d);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < d; c += VW)
+            v_store(dst + i * width + c, v_load_to(x + i * ld + c, d - c));
+}
+
+int64_t
+rt_attn_bias(float *bias, const int64_t *mask, int64_t seq)
+{
+    int64_t last = mask ? 0 : seq;
+    for (int64_t j = 0; j < seq; j++) {
+        bool there = !mask || mask[j];
+        bias[j] = there ? 0 : -INFINITY;
+        if (there)
+            last = j + 1;
+    }
+    return last;
+}
+
+bool
+rt_attn_empty(const float *bias, const attn_block *x)
+{
+    for (int64_t j = 0; j < x->n; j++)
+        if (bias[x->j0 + j] == 0)
+            return false;
+    return true;
+}
+
+void
+rt_attn_scores(float *s, const attn_block *x, const float *qp, const float *kp,
+               int64_t d, float alpha)
+{
+    const float *k = kp + x->j0 * d;
+    for (int64_t j = 0; j < x->n; j += NR)
+        for (int64_t i = 0; i < x->m; i += MR) {
+            if (attn_keys(x, i + MR - 1) <= j)
+                continue;
+            tile_out o = {s + i * KB + j, KB, MR, NR, alpha, false, NULL};
+            tile_mul(d, qp + i * d, 1, MR, k + j * d, NR, &o);
+        }
+}
+
+void
+rt_attn_over_keys(float *out, const attn_block *x, const float *p, const float *rows,
+                  int64_t d)
+{
+    int64_t width = attn_width(d);
+    for (int64_t c = 0; c < d; c += NR)
+        for (int64_t i = 0; i < x->m; i += MR) {
+            tile_out o = {out + i * width + c,
+                          width,
+                          MR,
+                          (int)rt_min(NR, width - c),
+                          1,
+                          true,
+                          NULL};
+            tile_mul(attn_keys(x, i + MR - 1), p + i * KB, KB, 1,
+                     rows + x->j0 * width + c, width, &o);
+        }
+}
+
+void
+rt_attn_over_queries(float *out, const attn_block *x, const float *p, const float *rows,
+                     int64_t d)
+{
+    int64_t width = attn_width(d);
+    for (int64_t c = 0; c < d; c += NR)
+        for (int64_t j = 0; j < x->n; j += MR) {
+            int64_t from = x->causal ? rt_max(0, x->j0 + j - x->i0) : 0;
+            tile_out o = {out + (x->j0 + j) * width + c,
+                          width,
+                          MR,
+                          (int)rt_min(NR, width - c),
+                          1,
+                          true,
+                          NULL};
+            tile_mul(x->m - from, p + from * KB + j, 1, KB, rows + from * width + c,
+                     width, &o);
+        }
+}

@@ -1,0 +1,253 @@
+/* gemm_dnnl.c -- rt_gemm: each entry of the program's table as a ready object.
+ *
+ * oneDNN's matmul does the products whose A is not transposed. With transposed A (weight
+ * gradients) it may split k among threads, which makes sums depend on their number; those,
+ * and whatever its AVX-512 kernel does not take, go to our own product (gemm_own.c). The
+ * choice looks at the description and the machine only, never at the thread count.
+ * Primitives and memory objects are made at start; a call sets data handles.
+ */
+#include "mm_int.h"
+#include "rt_cpu_int.h"
+#include <dnnl.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { A_ARG, B_ARG, C_ARG, SCRATCH_ARG, BIAS_ARG, NARGS };
+static const int arg_id[NARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                  DNNL_ARG_SCRATCHPAD, DNNL_ARG_BIAS};
+
+typedef struct gemm_obj {
+    rt_gemm_desc d;
+    dnnl_primitive_t prim; /* NULL: our own product */
+    dnnl_exec_arg_t args[NARGS];
+    int nargs;
+    void *more; /* scratch where the plan's is too small for this thread count */
+} gemm_obj;
+
+struct rt_gemm_table {
+    dnnl_engine_t engine;
+    dnnl_stream_t queue;
+    int n;
+    gemm_obj *obj;
+};
+
+typedef struct gemm_shape { /* memory descriptors of one product */
+    dnnl_memory_desc_t a, b, c, bias;
+} gemm_shape;
+
+/* [batch, rows, cols] with these distances; stride 0: one operand for all. */
+static bool
+describe(dnnl_memory_desc_t *m, int64_t batch, int64_t stride, const int64_t dim[2],
+         const int64_t step[2])
+{
+    dnnl_dims_t dims = {dim[0], dim[1]}, steps = {step[0], step[1]};
+    if (batch == 1)
+        return !dnnl_memory_desc_init_by_strides(m, 2, dims, dnnl_f32, steps);
+    dnnl_dims_t dims3 = {stride ? batch : 1, dim[0], dim[1]};
+    dnnl_dims_t steps3 = {stride ? stride : dim[0] * step[0], step[0], step[1]};
+    return !dnnl_memory_desc_init_by_strides(m, 3, dims3, dnnl_f32, steps3);
+}
+
+static bool
+describe_all(gemm_shape *s, const rt_gemm_desc *d)
+{
+    int64_t da[2] = {d->m, d->k}, pa[2] = {d->lda, 1};
+    int64_t db[2] = {d->k, d->n}, pb[2] = {d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1};
+    int64_t dc[2] = {d->m, d->n}, pc[2] = {d->ldc, 1};
+    int64_t dv[2] = {1, d->n}, pv[2] = {d->n, 1};
+    return describe(&s->a, d->batch, d->sa, da, pa) &&
+           describe(&s->b, d->batch, d->sb, db, pb) &&
+           describe(&s->c, d->batch, d->sc, dc, pc) &&
+           describe(&s->bias, d->batch, 0, dv, pv);
+}
+
+static bool
+attributes(dnnl_primitive_attr_t attr, const rt_gemm_desc *d)
+{
+    if (dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user))
+        return false;
+    if (d->alpha != 1 && dnnl_primitive_attr_set_output_scales(attr, 1, 0, &d->alpha))
+        return false;
+    if (!d->add)
+        return true;
+    dnnl_post_ops_t post;
+    if (dnnl_post_ops_create(&post))
+        return false;
+    bool ok = !dnnl_post_ops_append_sum(post, 1) &&
+              !dnnl_primitive_attr_set_post_ops(attr, post);
+    dnnl_post_ops_destroy(post);
+    return ok;
+}
+
+/* oneDNN's primitive for d, if it shall do d; NULL: it shall not. The library scales the
+ * bias with the product, so alpha and bias together are not for it. */
+static dnnl_primitive_desc_t
+primitive_for(dnnl_engine_t engine, const rt_gemm_desc *d, gemm_shape *s)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_matmul_desc_t op;
+    dnnl_primitive_desc_t pd = NULL;
+    const char *impl = NULL;
+    if (d->ta || (d->bias && d->alpha != 1) || !describe_all(s, d) ||
+        dnnl_primitive_attr_create(&attr))
+        return NULL;
+    if (!attributes(attr, d) ||
+        dnnl_matmul_desc_init(&op, &s->a, &s->b, d->bias ? &s->bias : NULL, &s->c) ||
+        dnnl_primitive_desc_create(&pd, &op, attr, engine, NULL))
+        pd = NULL;
+    dnnl_primitive_attr_destroy(attr);
+    if (pd && (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) ||
+               strncmp(impl, "brg:avx512_core", 15))) {
+        dnnl_primitive_desc_destroy(pd);
+        return NULL;
+    }
+    return pd;
+}
+
+static int64_t
+library_scratch(dnnl_primitive_desc_t pd)
+{
+    const dnnl_memory_desc_t *m =
+        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    return m ? (int64_t)dnnl_memory_desc_get_size(m) : 0;
+}
+
+int64_t
+rt_gemm_scratch(const rt_gemm_desc *d, int threads)
+{
+    dnnl_engine_t engine;
+    gemm_shape shape;
+    int before = omp_get_max_threads();
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0))
+        return -1;
+    omp_set_num_threads(threads);
+    dnnl_primitive_desc_t pd = primitive_for(engine, d, &shape);
+    int64_t bytes = pd ? library_scratch(pd) : rt_mm_scratch(d->m, d->n, d->k);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    omp_set_num_threads(before);
+    dnnl_engine_destroy(engine);
+    return bytes;
+}
+
+static bool
+make_primitive(gemm_obj *o, dnnl_engine_t engine, dnnl_primitive_desc_t pd,
+               const gemm_shape *s)
+{
+    const dnnl_memory_desc_t *md[NARGS] = {
+        &s->a, &s->b, &s->c,
+        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), &s->bias};
+    if (dnnl_primitive_create(&o->prim, pd))
+        return false;
+    int n = o->d.bias ? NARGS : BIAS_ARG;
+    for (; o->nargs < n; o->nargs++) {
+        dnnl_exec_arg_t *arg = &o->args[o->nargs];
+        arg->arg = arg_id[o->nargs];
+        if (dnnl_memory_create(&arg->memory, md[o->nargs], engine, DNNL_MEMORY_NONE))
+            return false;
+    }
+    return true;
+}
+
+/* Scratch beyond the plan's, where fewer threads than planned want more. */
+static bool
+more_scratch(gemm_obj *o, int64_t need)
+{
+    if (need <= o->d.scratch)
+        return true;
+    o->more = aligned_alloc(RT_ALIGN, (size_t)rt_round_up(need, RT_ALIGN));
+    return o->more != NULL;
+}
+
+static bool
+open_one(gemm_obj *o, dnnl_engine_t engine)
+{
+    gemm_shape shape;
+    dnnl_primitive_desc_t pd = primitive_for(engine, &o->d, &shape);
+    if (!pd)
+        return more_scratch(o, rt_mm_scratch(o->d.m, o->d.n, o->d.k));
+    bool ok =
+        more_scratch(o, library_scratch(pd)) && make_primitive(o, engine, pd, &shape);
+    dnnl_primitive_desc_destroy(pd);
+    return ok;
+}
+
+bool
+rt_gemm_open(rt_stream *s, char *error, size_t n)
+{
+    const rt_program *p = s->program;
+    rt_gemm_table *t = s->gemm = calloc(1, sizeof *t);
+    bool ok = t && (t->obj = calloc((size_t)p->ngemm + 1, sizeof *t->obj)) &&
+              !dnnl_engine_create(&t->engine, dnnl_cpu, 0) &&
+              !dnnl_stream_create(&t->queue, t->engine, dnnl_stream_default_flags);
+    for (int i = 0; ok && i < p->ngemm; i++) {
+        t->obj[i].d = p->gemm[i];
+        t->n++;
+        ok = open_one(&t->obj[i], t->engine);
+        if (!ok)
+            snprintf(error, n, "oneDNN can't prepare product %d (%lld x %lld x %lld)",
+                     i, (long long)p->gemm[i].m, (long long)p->gemm[i].n,
+                     (long long)p->gemm[i].k);
+    }
+    if (!ok && !(t && t->n))
+        snprintf(error, n, "oneDNN can't be started (out of memory?)");
+    return ok;
+}
+
+static void
+close_one(gemm_obj *o)
+{
+    for (int i = 0; i < o->nargs; i++)
+        dnnl_memory_destroy(o->args[i].memory);
+    if (o->prim)
+        dnnl_primitive_destroy(o->prim);
+    free(o->more);
+}
+
+void
+rt_gemm_close(rt_stream *s)
+{
+    rt_gemm_table *t = s->gemm;
+    if (!t)
+        return;
+    for (int i = 0; i < t->n; i++)
+        close_one(&t->obj[i]);
+    if (t->queue)
+        dnnl_stream_destroy(t->queue);
+    if (t->engine)
+        dnnl_engine_destroy(t->engine);
+    free(t->obj);
+    free(t);
+    s->gemm = NULL;
+}
+
+static void
+run_own(const rt_stream *s, const gemm_obj *o, const rt_mm *operands, void *scratch)
+{
+    const rt_gemm_desc *d = &o->d;
+    rt_mm g = *operands;
+    g.m = d->m, g.n = d->n, g.k = d->k;
+    g.ta = d->ta, g.tb = d->tb, g.add = d->add, g.alpha = d->alpha;
+    g.lda = d->lda, g.ldb = d->ldb, g.ldc = d->ldc;
+    rt_mm_run_batch(&g, d->batch, d->sa, d->sb, d->sc, s->threads, scratch);
+}
+
+void
+rt_gemm(rt_stream *s, int i, float *c, const float *a, const float *b,
+        const float *bias, void *scratch)
+{
+    gemm_obj *o = &s->gemm->obj[i];
+    void *space = o->more ? o->more : scratch;
+    if (!o->prim) {
+        rt_mm operands = {.c = c, .a = a, .b = b, .bias = o->d.bias ? bias : NULL};
+        run_own(s, o, &operands, space);
+        return;
+    }
+    const void *data[NARGS] = {a, b, c, space, bias};
+    for (int k = 0; k < o->nargs; k++)
+        dnnl_memory_set_data_handle(o->args[k].memory, (void *)data[k]);
+    dnnl_primitive_execute(o->prim, s->gemm->queue, o->nargs, o->args);
+    dnnl_stream_wait(s->gemm->queue);
+}

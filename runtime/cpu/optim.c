@@ -1,0 +1,144 @@
+/* optim.c -- gradient norm, clipping and the parameter update.
+ *
+ * AdamW, t = step, g = gradient * coef:
+ *     m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2
+ *     p = p - (lr wd p + lr/(1 - b1^t) * m / (sqrt(v)/sqrt(1 - b2^t) + eps))
+ * The parameter is rounded once, by the outer subtraction; factors that depend on the step
+ * alone are computed in double. SGD: p = p - (lr wd p + lr g). Decay falls on params of rank
+ * >= 2, or on all under hyper.decay_all.
+ */
+#include "rt_cpu_int.h"
+#include "simd_int.h"
+
+/* ---- norm ---- */
+
+static double
+block_squares(const float *x, int64_t n)
+{
+    double s[16] = {0}, total = 0;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int k = 0; k < 16; k++)
+            s[k] += (double)x[i + k] * (double)x[i + k];
+    for (; i < n; i++)
+        s[i % 16] += (double)x[i] * (double)x[i];
+    for (int k = 0; k < 16; k++)
+        total += s[k];
+    return total;
+}
+
+void
+rt_norm2(rt_stream *s, float *norm2, rt_run *run)
+{
+    const rt_program *p = run->program;
+    double *part = s->partial, total = 0;
+    for (int u = 0; u < p->nunit; u++) {
+        const float *g = (const float *)run->base[RT_GRAD][u];
+        int64_t n = p->unit_bytes[u][RT_GRAD] / (int64_t)sizeof *g;
+        int64_t blocks = rt_norm2_blocks(n);
+#pragma omp parallel for schedule(static) num_threads(rt_team(s, n))
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t at = b * RT_NORM_BLOCK;
+            part[b] = block_squares(g + at, rt_min(RT_NORM_BLOCK, n - at));
+        }
+        part += blocks;
+    }
+    for (const double *q = s->partial; q < part; q++)
+        total += *q;
+    *norm2 = (float)total;
+}
+
+void
+rt_clip_scale(rt_stream *s, float *coef, const float *norm2, const rt_run *run)
+{
+    (void)s;
+    double max = run->hyper.max_norm, norm = sqrt((double)*norm2);
+    *coef = max > 0 ? (float)fmin(1, max / (norm + 1e-6)) : 1;
+}
+
+/* ---- update ---- */
+
+typedef struct adam { /* the step's factors */
+    float coef, b1, b2, one_b1, one_b2, decay, rate, root, eps;
+} adam;
+
+static adam
+adam_of(const rt_hyper *h, float coef, bool decays)
+{
+    double t = (double)h->step;
+    return (adam){.coef = coef,
+                  .b1 = (float)h->beta1,
+                  .b2 = (float)h->beta2,
+                  .one_b1 = (float)(1 - h->beta1),
+                  .one_b2 = (float)(1 - h->beta2),
+                  .decay = decays ? (float)(h->lr * h->weight_decay) : 0,
+                  .rate = (float)(h->lr / (1 - pow(h->beta1, t))),
+                  .root = (float)(1 / sqrt(1 - pow(h->beta2, t))),
+                  .eps = (float)h->eps};
+}
+
+typedef struct update { /* one parameter */
+    float *p, *m, *v;
+    const float *g;
+    int64_t n;
+    adam a;
+} update;
+
+static void
+adam_range(const update *u, int64_t lo, int64_t hi)
+{
+    const adam *a = &u->a;
+    for (int64_t i = lo; i < hi; i += VW) {
+        int64_t left = hi - i;
+        vf g = v_load_to(u->g + i, left) * a->coef, p = v_load_to(u->p + i, left);
+        vf m = v_fma(v_load_to(u->m + i, left), v_set(a->b1), g * a->one_b1);
+        vf v = v_fma(v_load_to(u->v + i, left), v_set(a->b2), g * g * a->one_b2);
+        vf root = v_fma(v_sqrt(v), v_set(a->root), v_set(a->eps));
+        vf down = v_fma(p, v_set(a->decay), m * a->rate / root);
+        v_store_to(u->m + i, m, left);
+        v_store_to(u->v + i, v, left);
+        v_store_to(u->p + i, p - down, left);
+    }
+}
+
+static void
+sgd_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
+{
+    const float rate = (float)h->lr * u->a.coef, decay = u->a.decay;
+    for (int64_t i = lo; i < hi; i++)
+        u->p[i] -= decay * u->p[i] + rate * u->g[i];
+}
+
+/* Called by every thread of a team; no barrier, since params are independent. */
+static void
+apply(const update *u, const rt_hyper *h)
+{
+    enum { CHUNK = 1 << 12 };
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < u->n; i += CHUNK) {
+        if (h->sgd)
+            sgd_range(u, h, i, rt_min(i + CHUNK, u->n));
+        else
+            adam_range(u, i, rt_min(i + CHUNK, u->n));
+    }
+}
+
+void
+rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
+{
+    const rt_program *p = run->program;
+    const rt_hyper *h = &run->hyper;
+#pragma omp parallel num_threads(rt_team(s, p->unit_bytes[unit][RT_TRAIN] / 4))
+    for (int i = 0; i < p->nparam; i++) {
+        const rt_param *q = &p->param[i];
+        if (q->cls != RT_TRAIN || q->unit != unit)
+            continue;
+        update u = {.p = (float *)(run->base[RT_TRAIN][unit] + q->offset),
+                    .g = (const float *)(run->base[RT_GRAD][unit] + q->offset),
+                    .m = (float *)(run->base[RT_STATE_M][unit] + q->offset),
+                    .v = (float *)(run->base[RT_STATE_V][unit] + q->offset),
+                    .n = q->n,
+                    .a = adam_of(h, *coef, h->decay_all || q->rank >= 2)};
+        apply(&u, h);
+    }
+}

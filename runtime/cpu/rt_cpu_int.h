@@ -1,0 +1,64 @@
+/* rt_cpu_int.h -- what the kernels of the CPU device share. */
+#ifndef EFFICC_RT_CPU_INT_H
+#define EFFICC_RT_CPU_INT_H
+
+#include "../include/efficc_rt.h"
+#include <string.h>
+
+typedef struct rt_gemm_table rt_gemm_table; /* objects for the program's products */
+
+struct rt_stream {
+    const rt_program *program;
+    int threads, threads_before;
+    rt_gemm_table *gemm;
+    double *partial; /* of rt_norm2, one per block of all gradient buffers */
+};
+
+bool rt_gemm_open(rt_stream *, char *error, size_t n);
+void rt_gemm_close(rt_stream *); /* also of a table that failed to open */
+
+/* Partial sums of rt_norm2 in a buffer of n elements. */
+enum { RT_NORM_BLOCK = 1024 };
+static inline int64_t
+rt_norm2_blocks(int64_t n)
+{
+    return (n + RT_NORM_BLOCK - 1) / RT_NORM_BLOCK;
+}
+
+/* Below this much work (elements, or multiply-adds of a product) a second thread costs more
+ * than it brings. */
+enum { RT_SMALL = 1 << 15 };
+
+static inline int64_t
+rt_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t
+rt_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t
+rt_round_up(int64_t a, int64_t unit)
+{
+    return (a + unit - 1) / unit * unit;
+}
+
+/* Groups of rows that sums over rows are cut into, from the number of rows alone. */
+enum { RT_ROW_BLOCKS = 32, RT_COL_CHUNK = 1024 };
+int64_t rt_row_blocks(int64_t rows);
+/* y [cols] (+)= sum over blocks of part [blocks, cols], in order. */
+void rt_sum_partials(rt_stream *, float *y, const float *part, int64_t blocks,
+                     int64_t cols, bool add);
+
+/* Threads for `work` elements. */
+static inline int
+rt_team(const rt_stream *s, int64_t work)
+{
+    return work < RT_SMALL ? 1 : s->threads;
+}
+
+#endif
