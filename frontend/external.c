@@ -1,67 +1,59 @@
 /* external.c -- weights that stand in files beside the model.
  *
  * A model file comes from a stranger; the names in it may not make efficc read anything
- * outside the model's folder. The kernel resolves the name beneath that folder, with no
- * symbolic link on the way; where it can't (before Linux 5.6, or under a filter of system
- * calls) the same is done part by part. Only the place of the data is kept: they are read
- * later, when they are needed.
+ * outside the model's folder. Names with ".." are refused; the others are opened part by
+ * part, each relative to the folder opened before and none through a symbolic link, so
+ * that no change of the file system in between can lead outside. Only the place of the
+ * data is kept: they are read later, when they are needed.
  */
 #include "onnx_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
+enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC };
 
-/* Opens dir/name part by part, following no link. -1: errno. */
+/* Opens one part of a name. -1: errno, ELOOP for a symbolic link. */
 static int
-open_parts(int dir, const char *name)
+open_part(int dir, const char *name, size_t n, bool folder)
 {
-    char part[256];
-    int at = dup(dir);
-    while (at >= 0) {
-        size_t n = strcspn(name, "/");
-        const char *rest = name + n + strspn(name + n, "/");
-        int next = -1;
+    char part[NAME_MAX + 1];
+    struct stat st;
+    if (n >= sizeof(part)) {
         errno = ENAMETOOLONG;
-        if (n < sizeof(part)) {
-            memcpy(part, name, n);
-            part[n] = 0;
-            next =
-                openat(at, part, OPEN_FLAGS | O_NOFOLLOW | (*rest ? O_DIRECTORY : 0));
-        }
-        int keep = errno;
-        close(at);
-        errno = keep;
-        if (!*rest)
-            return next;
-        at = next;
-        name = rest;
+        return -1;
     }
-    return -1;
+    memcpy(part, name, n);
+    part[n] = 0;
+    int fd = openat(dir, part, OPEN_FLAGS | (folder ? O_DIRECTORY : 0));
+    int keep = errno;
+    if (fd < 0 && !fstatat(dir, part, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
+        keep = ELOOP; /* with O_DIRECTORY it was ENOTDIR */
+    errno = keep;
+    return fd;
 }
 
+/* Opens folder/name. -1: errno. */
 static int
 open_beneath(const char *folder, const char *name)
 {
-    int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return -1;
-    struct open_how how = {.flags = OPEN_FLAGS,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-                                      RESOLVE_NO_MAGICLINKS};
-    int fd = (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
-    if (fd < 0 && (errno == ENOSYS || errno == EPERM || errno == EAGAIN))
-        fd = open_parts(dir, name);
-    int keep = errno;
-    close(dir);
-    errno = keep;
-    return fd;
+    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    while (at >= 0) {
+        size_t n = strcspn(name, "/");
+        const char *rest = name + n + strspn(name + n, "/");
+        int next = open_part(at, name, n, *rest != 0), keep = errno;
+        close(at);
+        errno = keep;
+        at = next;
+        if (!*rest)
+            break;
+        name = rest;
+    }
+    return at;
 }
 
 /* NULL: a name that may be opened. */
