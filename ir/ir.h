@@ -187,8 +187,8 @@ void ir_meta_set(ir_module *, const char *key, const char *value);
 int64_t ir_meta_int(const ir_module *, const char *key, int64_t absent);
 
 /* ---- tables ---- */
-enum { IR_PURE = 1, IR_COMMUTES = 2, IR_EFFECT = 4, IR_EW = 8, IR_VIEW = 16, IR_ACC = 32,
-       IR_TYPED = 64, IR_INPLACE = 128, IR_SHARDWISE = 256 };
+enum { IR_PURE = 1, IR_EFFECT = 2, IR_EW = 4, IR_VIEW = 8, IR_ACC = 16, IR_TYPED = 32,
+       IR_INPLACE = 64, IR_SHARDWISE = 128 };
 typedef enum ir_cast { IR_CAST_LOW, IR_CAST_FULL, IR_CAST_WIDE, IR_CAST_KEEP } ir_cast;
 
 typedef struct ir_opinfo { /* one row of ops.def */

@@ -5,7 +5,6 @@
 
 /* Letters of ops.def; see there. */
 #define P IR_PURE
-#define C IR_COMMUTES
 #define E IR_EFFECT
 #define W IR_EW
 #define V IR_VIEW

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "match.h"
 #include "pass.h"
 
 static bool
@@ -31,8 +32,7 @@ same_attr(const ir_attr *a, const ir_attr *b)
 static bool
 same_args(const ir_op *a, const ir_op *b)
 {
-    bool crossed = ir_ops[a->code].flags & IR_COMMUTES && a->narg == 2;
-    if (crossed && a->arg[0] == b->arg[1] && a->arg[1] == b->arg[0])
+    if (pass_commutes(a->code) && a->arg[0] == b->arg[1] && a->arg[1] == b->arg[0])
         return true;
     for (int i = 0; i < a->narg; i++)
         if (a->arg[i] != b->arg[i])

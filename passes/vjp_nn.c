@@ -68,16 +68,18 @@ pass_vj_lora_add(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want
                  ir_value **darg)
 {
     ir_value *t = op->arg[1], *b = op->arg[2], *dy = dres[0];
-    ir_attr attr[] = {ir_attr_f(IR_ATTR_by, ir_attr_num(op, IR_ATTR_by, 1)),
-                      ir_attr_i(IR_ATTR_start, ir_attr_int(op, IR_ATTR_start, 0)),
-                      ir_attr_i(IR_ATTR_len, b->type->dim[0])};
+    ir_attr attr[3];
+    int n = 0;
+    for (; n < op->nattr; n++)
+        attr[n] = op->attr[n]; /* by, start */
+    attr[n] = ir_attr_i(IR_ATTR_len, b->type->dim[0]);
     darg[0] = dy;
     if (want[1])
         darg[1] = ir_emit(&v->b, IR_OP_lora_dt, pass_vjp_name(v, t, ""), 2,
-                          (ir_value *[]){dy, b}, 2, attr, NULL);
+                          (ir_value *[]){dy, b}, n, attr, NULL);
     if (want[2])
         darg[2] = ir_emit(&v->b, IR_OP_lora_db, pass_vjp_name(v, b, ""), 2,
-                          (ir_value *[]){dy, t}, 3, attr, NULL);
+                          (ir_value *[]){dy, t}, n + 1, attr, NULL);
     return true;
 }
 
