@@ -42,10 +42,10 @@ pass_vjp_unbroadcast(pass_vjp *v, const ir_value *x, ir_value *g)
         if (d < extra || (to->dim[d - extra] == 1 && from->dim[d] != 1))
             axes[n++] = d;
     if (n) {
-        bool whole = to->rank == from->rank - n;
-        ir_attr attr = ir_attr_l(IR_ATTR_axes, n, axes);
+        bool keep = extra == 0, whole = keep || n == extra;
+        ir_attr attr[] = {ir_attr_l(IR_ATTR_axes, n, axes), ir_attr_i(IR_ATTR_keep, 1)};
         g = ir_emit(&v->b, IR_OP_reduce_sum, pass_vjp_name(v, x, whole ? "" : ".sum"),
-                    1, &g, 1, &attr, NULL);
+                    1, &g, 1 + keep, attr, NULL);
     }
     if (g->type != to)
         g = ir_emit(&v->b, IR_OP_reshape, pass_vjp_name(v, x, ""), 1, &g, 0, NULL, to);
