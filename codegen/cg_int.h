@@ -1,0 +1,139 @@
+/* cg_int.h -- what the parts of codegen share.
+ *
+ *     cg.c        the target, the walk over blocks and ops, the files
+ *     text.c      C text: names, numbers, strings, calls, comments, files
+ *     lower.c     products, structure and update      \  one emitter lw_<name> per entry of
+ *     lower_nn.c  embeddings, norms, attention, loss  /  the column `lower` of ops.def
+ *     kernels.c   elementwise kernels
+ *     tables.c    plan.h: addresses and constants
+ *     program.c   plan.h: params and inputs; the description of the program
+ *     planjson.c  plan.json         weights.c  base.safetensors         build.c  the trainer
+ *
+ * An emitter serves twice. While pass plan runs it is dry: nothing is written, and the
+ * scratch space that its calls want is noted. So plan and program can't disagree.
+ */
+#ifndef EFFICC_CG_INT_H
+#define EFFICC_CG_INT_H
+
+#include "cg.h"
+
+#include "../passes/plan_int.h"
+#include <efficc_rt.h>
+
+typedef struct cg_kernel { /* an elementwise kernel; equal ones are one */
+    int number;            /* of the first group of ops that needs it */
+    const char *comment, *prototype, *body;
+} cg_kernel;
+
+typedef struct cg_table { /* named constants of plan.h, equal ones are one */
+    const char *type, *stem;
+    EF_VEC(const char *) value, name;
+} cg_table;
+
+typedef struct cg {
+    ir_module *m;
+    ef_ctx *ctx;
+    ef_arena *arena; /* of this emission */
+    int threads;
+
+    bool dry;        /* only asking for scratch space */
+    int64_t scratch; /* dry: bytes that the op wants */
+    const char *why; /* what can't be lowered, or NULL */
+
+    ef_buf *out;      /* step.c */
+    const ir_func *f; /* function being lowered, */
+    const ir_op *op;  /* and op */
+    ef_map names;     /* ir_value* -> its name in C */
+    ef_map taken;     /* interned names in C that are in use */
+    ef_map
+        gradient; /* ir_value* that lies in a gradient buffer -> the buffer's value */
+    EF_VEC(rt_gemm_desc) gemm;
+    EF_VEC(const char *) gemm_name;
+    cg_table attn, head, move;
+    EF_VEC(cg_kernel) kernel;
+} cg;
+
+/* ---- text.c ---- */
+/* name made a C identifier behind prefix, different from all others. */
+const char *cg_ident(cg *, const char *prefix, const char *name);
+const char *cg_string(ef_arena *, const char *);         /* quoted; NULL: "NULL" */
+const char *cg_float(ef_arena *, double);                /* literal that is (float)x */
+const char *cg_ints(ef_arena *, int n, const int64_t *); /* "2, 16, 64" */
+/* A comment that holds text, folded to the width of a line; harmless whatever it holds. */
+void cg_comment(ef_buf *, int indent, const char *text);
+/* A line of code, folded behind commas. */
+void cg_code(ef_buf *, int indent, const char *text);
+/* `name(st, args);` into step.c; nothing when dry. */
+void cg_call(cg *, const char *name, const char *args, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Writes a file into dir; false: said why. */
+bool cg_write(ef_ctx *, const char *dir, const char *name, const ef_buf *);
+const char *cg_ctype(ir_dtype); /* "float"; NULL: not on this target */
+/* op's line of the IR, without what pass plan added. */
+const char *cg_ir_line(ef_arena *, const ir_op *);
+int cg_size(ir_dtype);
+
+/* ---- for emitters (lower.c) ---- */
+typedef void cg_emitter(cg *, const ir_op *);
+extern cg_emitter *const cg_emitters[IR_NOPS];
+/* Notes that the op can't be lowered; the first reason stays. Returns NULL. */
+const char *cg_refuse(cg *, const char *why);
+/* Pointer expressions of operand or result i of the op, of a given element type. */
+const char *cg_arg(cg *, const ir_op *, int i, ir_dtype);
+const char *cg_res(cg *, const ir_op *, int i, ir_dtype);
+const char *cg_any_arg(cg *, const ir_op *, int i); /* any element type */
+const char *cg_any_res(cg *, const ir_op *, int i);
+int64_t cg_offset(const ir_value *); /* in the arena; below 0: not there */
+bool cg_adds(const ir_op *, int i);  /* result i is added into a gradient buffer */
+/* Asks for scratch space; bytes < 0: refused. The pointer expression, or "NULL". */
+const char *cg_scratch(cg *, int64_t bytes);
+/* Name in plan.h of a constant of the table. */
+const char *cg_constant(cg *, cg_table *, const char *value);
+int64_t cg_last(const ir_value *);                     /* its last dimension */
+int64_t cg_rows(const ir_value *);                     /* product of the others */
+int64_t cg_product(const ir_type *, int from, int to); /* of dims [from, to) */
+const char *cg_plus(cg *, const char *pointer, int64_t elements);
+
+/* ---- lower_nn.c ---- */
+#define OP(name, in, in_max, out, out_max, flags, cast, attrs, shape, vjp, lower, doc) \
+    cg_emitter lower;
+#include "../ir/ops.def"
+#undef OP
+
+cg_emitter lw_none; /* of ops that a pass replaces */
+
+/* ---- kernels.c ---- */
+/* Fewest dimensions that step nop operands through the same elements; strides of operand k
+ * in stride[k]. Returns their number. */
+int cg_collapse(int rank, int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK]);
+/* Strides of a dense t within a space of `rank` dimensions, 0 where it is broadcast. */
+void cg_strides(const ir_type *t, int rank, int64_t *stride);
+void cg_kernels_text(cg *, ef_buf *source, ef_buf *header);
+
+/* ---- tables.c ---- */
+/* C names of params, inputs and values; writes the macros that stand for them. */
+void cg_name_values(cg *, ef_buf *defines);
+void cg_plan_h(cg *, const ef_buf *defines, ef_buf *out);
+
+/* ---- program.c ---- */
+void cg_param_table(cg *, ef_buf *);
+bool cg_input_table(cg *, ef_buf *); /* false: said why */
+void cg_program(cg *, ef_buf *);     /* rt_program and main() */
+const char *cg_hash(ir_module *, ef_arena *);
+/* Bytes of unit's flat buffer of a class; the optimizer's state is as large as the trained
+ * parameters, twice. */
+int64_t cg_unit_bytes(const ir_module *, int unit, rt_class);
+/* Modules that carry adapters, as peft's target_modules: the last part of their names where
+ * that is enough to find them, else whole names. */
+int cg_lora_targets(cg *, const char ***);
+/* Modules that are trained whole beside adapters. */
+int cg_saved_modules(cg *, const char ***);
+
+/* ---- planjson.c and weights.c: false: said why ---- */
+bool cg_plan_json(cg *, const char *dir);
+bool cg_weights(ir_module *, const char *dir);
+
+/* ---- build.c ---- */
+void cg_makefile(ef_ctx *, ef_buf *);
+
+#endif

@@ -1,0 +1,439 @@
+/* kernels.c -- elementwise kernels: one loop nest for all ops with one `kernel` number.
+ *
+ *     %t = tanh %x {kernel=4}            void k4(rt_stream *st, float *y0, const float *x0,
+ *     %y = mul %t, %w {kernel=4}                 const float *x1)
+ *                                        {
+ *     with %x [64,32], %w [32]               for (int64_t i0 = 0; i0 < 64; i0++)
+ *                                                for (int64_t i = 0; i < 32; i++) {
+ *                                                    const float a0 = x0[i0 * 32 + i];
+ *                                                    const float a1 = x1[i];
+ *                                                    const float t0 = TANH(a0);
+ *                                                    const float t1 = t0 * a1;
+ *                                                    y0[i0 * 32 + i] = t1;
+ *
+ * Dimensions are merged as far as the operands' strides allow. A long inner loop is cut into
+ * blocks of fixed length, so that which elements the vector code and which the scalar tail
+ * computes does not depend on the number of threads.
+ */
+#include "cg_int.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* More elements than BLOCK in the inner loop are cut; fewer than SERIAL in all run on one
+ * thread. */
+enum { BLOCK = 4096, SERIAL = 4096, MOST = 64 };
+
+static const char *const formula[IR_NOPS] = {
+#define EW(name, arity, out, text) [IR_OP_##name] = #text,
+#include "../ir/elementwise.def"
+#undef EW
+};
+static const char *const result_kind[IR_NOPS] = {
+#define EW(name, arity, out, text) [IR_OP_##name] = #out,
+#include "../ir/elementwise.def"
+#undef EW
+};
+
+typedef struct loop { /* a kernel that is being written */
+    cg *c;
+    const ir_op *op[MOST];
+    int nop;
+    const ir_value *in[MOST], *out[MOST]; /* in memory */
+    int nin, nout;
+    int rank; /* of the loops, after merging */
+    int64_t dim[IR_MAX_RANK], stride[MOST + 1][IR_MAX_RANK]; /* [nin]: of the results */
+    int64_t total;
+    ef_buf body;
+} loop;
+
+/* ---- shapes ---- */
+
+void
+cg_strides(const ir_type *t, int rank, int64_t *stride)
+{
+    int64_t s = 1;
+    for (int d = rank - 1; d >= 0; d--) {
+        int own = d - (rank - t->rank);
+        int64_t n = own < 0 ? 1 : t->dim[own];
+        stride[d] = n == 1 ? 0 : s;
+        s *= n;
+    }
+}
+
+static bool
+can_merge(int d, const int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK])
+{
+    for (int k = 0; k < nop; k++)
+        if (stride[k][d] != stride[k][d + 1] * dim[d + 1])
+            return false;
+    return true;
+}
+
+int
+cg_collapse(int rank, int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK])
+{
+    for (int d = rank - 1; d >= 0; d--) {
+        bool merge = d + 1 < rank && can_merge(d, dim, nop, stride);
+        if (dim[d] != 1 && !merge)
+            continue;
+        if (merge)
+            dim[d + 1] *= dim[d];
+        rank--;
+        for (int i = d; i < rank; i++) {
+            dim[i] = dim[i + 1];
+            for (int k = 0; k < nop; k++)
+                stride[k][i] = stride[k][i + 1];
+        }
+    }
+    return rank;
+}
+
+/* ---- operands ---- */
+
+static bool
+is_member(const loop *l, const ir_value *v)
+{
+    for (int i = 0; i < l->nop; i++)
+        if (l->op[i]->res[0] == v)
+            return true;
+    return false;
+}
+
+static int
+index_of(const ir_value *const *list, int n, const ir_value *v)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == v)
+            return i;
+    return -1;
+}
+
+static bool
+is_literal(const ir_value *v)
+{
+    return v->def && v->def->code == IR_OP_const;
+}
+
+static const char *
+literal(cg *c, const ir_value *v)
+{
+    double x = ir_attr_num(v->def, IR_ATTR_value, 0);
+    ir_dtype t = v->type->dtype;
+    if (ir_dtypes[t].is_float)
+        return cg_float(c->arena, x);
+    if (t == IR_I64 && !(x > -0x1p63 && x < 0x1p63))
+        return x < 0 ? "INT64_MIN" : x > 0 ? "INT64_MAX" : "0";
+    return ef_printf(c->arena, x < 0 ? "(%.0f)" : "%.0f", ir_round(t, x));
+}
+
+static int
+op_index(const loop *l, const ir_value *v)
+{
+    for (int i = 0; i < l->nop; i++)
+        if (l->op[i]->res[0] == v)
+            return i;
+    EF_UNREACHABLE();
+}
+
+/* v as an expression inside the loop. */
+static const char *
+operand(const loop *l, const ir_value *v)
+{
+    if (is_literal(v))
+        return literal(l->c, v);
+    int in = index_of(l->in, l->nin, v);
+    return in < 0 ? ef_printf(l->c->arena, "t%d", op_index(l, v))
+                  : ef_printf(l->c->arena, "a%d", in);
+}
+
+static void
+find_operands(loop *l)
+{
+    for (int i = 0; i < l->nop; i++) {
+        const ir_op *op = l->op[i];
+        for (int k = 0; k < op->narg; k++) {
+            const ir_value *v = op->arg[k];
+            if (is_literal(v) || is_member(l, v) || index_of(l->in, l->nin, v) >= 0)
+                continue;
+            EF_ASSERT(l->nin < MOST);
+            l->in[l->nin++] = v;
+        }
+        if (cg_offset(op->res[0]) >= 0)
+            l->out[l->nout++] = op->res[0];
+    }
+}
+
+static void
+find_loops(loop *l)
+{
+    const ir_type *t = l->op[0]->res[0]->type;
+    for (int d = 0; d < t->rank; d++)
+        l->dim[d] = t->dim[d];
+    for (int i = 0; i < l->nin; i++)
+        cg_strides(l->in[i]->type, t->rank, l->stride[i]);
+    cg_strides(t, t->rank, l->stride[l->nin]);
+    l->rank = cg_collapse(t->rank, l->dim, l->nin + 1, l->stride);
+    if (!l->rank)
+        l->dim[l->rank++] = 1;
+    l->total = ir_type_count(t);
+}
+
+/* ---- the body ---- */
+
+/* Formula with a, b, c replaced by arg[]. */
+static const char *
+substitute(cg *c, const char *text, const char *const *arg)
+{
+    ef_buf b = {.arena = c->arena};
+    for (const char *p = text; *p;) {
+        size_t n = 1;
+        while (isalnum((unsigned char)*p) &&
+               (isalnum((unsigned char)p[n]) || p[n] == '_'))
+            n++;
+        bool name = n == 1 && *p >= 'a' && *p <= 'c';
+        if (name)
+            ef_puts(&b, arg[*p - 'a']);
+        else
+            ef_putn(&b, p, n);
+        p += n;
+    }
+    return b.s;
+}
+
+/* x converted to dtype `to`, as ir_round() does it. */
+static const char *
+convert(cg *c, const char *x, ir_dtype from, ir_dtype to)
+{
+    static const char *const macro[IR_NDTYPES] = {
+        [IR_I64] = "TO_I64", [IR_I32] = "TO_I32", [IR_I8] = "TO_I8", [IR_U8] = "TO_U8"};
+    if (from == to)
+        return x;
+    if (to == IR_BOOL)
+        return ef_printf(c->arena, "%s != 0", x);
+    if (ir_dtypes[to].is_float || (to == IR_I64 && !ir_dtypes[from].is_float))
+        return ef_printf(c->arena, "(%s)%s", cg_ctype(to), x);
+    return ef_printf(c->arena, "%s(%s)", macro[to], x);
+}
+
+/* Arithmetic on integers is in double and rounded back, as the interpreter does it;
+ * comparisons and choices are in the operands' own type. */
+static const char *
+expression(const loop *l, const ir_op *op)
+{
+    cg *c = l->c;
+    ir_dtype to = op->res[0]->type->dtype;
+    if (op->code == IR_OP_const)
+        return literal(c, op->res[0]);
+    const char *arg[3] = {0};
+    for (int i = 0; i < op->narg; i++)
+        arg[i] = operand(l, op->arg[i]);
+    if (!formula[op->code]) /* cast, expand */
+        return convert(c, arg[0], op->arg[0]->type->dtype, to);
+    if (*result_kind[op->code] != 'S' || ir_dtypes[to].is_float)
+        return substitute(c, formula[op->code], arg);
+    for (int i = 0; i < op->narg; i++)
+        arg[i] = ef_printf(c->arena, "(double)%s", arg[i]);
+    const char *text = substitute(c, formula[op->code], arg);
+    return convert(c, ef_printf(c->arena, "(%s)", text), IR_F32, to);
+}
+
+/* "i0 * 64 + i1 * 8 + i": where operand k's element of this turn stands. */
+static const char *
+element(const loop *l, int k)
+{
+    ef_buf b = {.arena = l->c->arena};
+    for (int d = 0; d < l->rank; d++) {
+        int64_t s = l->stride[k][d];
+        if (!s)
+            continue;
+        bool inner = d + 1 == l->rank;
+        ef_puts(&b, b.n ? " + i" : "i");
+        if (!inner)
+            ef_putf(&b, "%d", d);
+        if (s != 1)
+            ef_putf(&b, " * %lld", (long long)s);
+    }
+    return b.n ? b.s : "0";
+}
+
+static void
+statement(loop *l, int indent, const char *text)
+{
+    cg_code(&l->body, indent, text);
+}
+
+static void
+write_element(loop *l, int indent)
+{
+    ef_arena *a = l->c->arena;
+    for (int i = 0; i < l->nin; i++)
+        statement(l, indent,
+                  ef_printf(a, "const %s a%d = x%d[%s];",
+                            cg_ctype(l->in[i]->type->dtype), i, i, element(l, i)));
+    for (int i = 0; i < l->nop; i++)
+        if (l->op[i]->res[0]->nuse)
+            statement(l, indent,
+                      ef_printf(a, "const %s t%d = %s;",
+                                cg_ctype(l->op[i]->res[0]->type->dtype), i,
+                                expression(l, l->op[i])));
+    for (int i = 0; i < l->nout; i++)
+        statement(l, indent,
+                  ef_printf(a, "y%d[%s] = t%d;", i, element(l, l->nin),
+                            op_index(l, l->out[i])));
+}
+
+/* The loops: outer dimensions, then blocks of the inner one where it is long. */
+static void
+write_loops(loop *l)
+{
+    ef_buf *b = &l->body;
+    int64_t n = l->dim[l->rank - 1];
+    bool cut = n > BLOCK;
+    int outer = l->rank - 1 + cut, indent = 4;
+    if (l->total >= SERIAL && outer) {
+        ef_puts(b, "#pragma omp parallel for schedule(static)");
+        if (outer > 1)
+            ef_putf(b, " collapse(%d)", outer);
+        ef_puts(b, "\n");
+    }
+    for (int d = 0; d + 1 < l->rank; d++, indent += 4)
+        ef_putf(b, "%*sfor (int64_t i%d = 0; i%d < %lld; i%d++)\n", indent, "", d, d,
+                (long long)l->dim[d], d);
+    if (cut) {
+        ef_putf(b, "%*sfor (int64_t from = 0; from < %lld; from += %d) {\n", indent, "",
+                (long long)n, BLOCK);
+        indent += 4;
+        ef_putf(b, "%*sint64_t to = from + %d < %lld ? from + %d : %lld;\n", indent, "",
+                BLOCK, (long long)n, BLOCK, (long long)n);
+    }
+    ef_puts(b, "#pragma omp simd\n");
+    if (cut)
+        ef_putf(b, "%*sfor (int64_t i = from; i < to; i++) {\n", indent, "");
+    else
+        ef_putf(b, "%*sfor (int64_t i = 0; i < %lld; i++) {\n", indent, "",
+                (long long)n);
+    write_element(l, indent + 4);
+    ef_putf(b, "%*s}\n", indent, "");
+    if (cut)
+        ef_putf(b, "%*s}\n", indent - 4, "");
+}
+
+/* ---- kernels of the program ---- */
+
+static const char *
+parameters(const loop *l)
+{
+    ef_buf b = {.arena = l->c->arena};
+    ef_puts(&b, "rt_stream *st");
+    for (int i = 0; i < l->nout; i++)
+        ef_putf(&b, ", %s *y%d", cg_ctype(l->out[i]->type->dtype), i);
+    for (int i = 0; i < l->nin; i++)
+        ef_putf(&b, ", const %s *x%d", cg_ctype(l->in[i]->type->dtype), i);
+    return b.s;
+}
+
+static const char *
+group_comment(const loop *l)
+{
+    ef_buf b = {.arena = l->c->arena};
+    for (int i = 0; i < l->nop; i++)
+        cg_comment(&b, 0, cg_ir_line(l->c->arena, l->op[i]));
+    return b.s;
+}
+
+/* Number of the kernel that computes l; made if there is none yet. */
+static int
+kernel_number(loop *l)
+{
+    cg *c = l->c;
+    const char *params = parameters(l);
+    write_loops(l);
+    for (int i = 0; i < c->kernel.n; i++)
+        if (!strcmp(c->kernel.at[i].prototype, params) &&
+            !strcmp(c->kernel.at[i].body, l->body.s))
+            return c->kernel.at[i].number;
+    int number = (int)ir_attr_int(l->op[0], IR_ATTR_kernel, 0);
+    ef_push(c->arena, c->kernel,
+            ((cg_kernel){number, group_comment(l), params, l->body.s}));
+    return number;
+}
+
+static void
+call_kernel(loop *l)
+{
+    ef_buf args = {.arena = l->c->arena};
+    int number = kernel_number(l);
+    for (int i = 0; i < l->nout; i++)
+        ef_putf(&args, "%s%s", i ? ", " : "", cg_any_res(l->c, l->out[i]->def, 0));
+    for (int i = 0; i < l->nin; i++)
+        ef_putf(&args, ", %s", (const char *)ef_map_get(&l->c->names, l->in[i]));
+    cg_call(l->c, ef_printf(l->c->arena, "k%d", number), "%s", args.s);
+}
+
+/* Is another op of this kernel still to come? */
+static bool
+goes_on(const ir_op *op)
+{
+    int64_t k = ir_attr_int(op, IR_ATTR_kernel, -1);
+    for (const ir_op *o = op->next; o; o = o->next)
+        if (ir_attr_int(o, IR_ATTR_kernel, -1) == k)
+            return true;
+    return false;
+}
+
+static void
+check_types(cg *c, const ir_op *op)
+{
+    cg_any_res(c, op, 0);
+    for (int i = 0; i < op->narg; i++)
+        cg_any_arg(c, op, i);
+}
+
+/* The kernel is called where the last of its ops stands. */
+void
+lw_ew(cg *c, const ir_op *op)
+{
+    int64_t k = ir_attr_int(op, IR_ATTR_kernel, -1);
+    if (c->dry)
+        check_types(c, op);
+    if (c->dry || k < 0 || goes_on(op)) /* k < 0: a literal */
+        return;
+    loop *l = EF_NEW(c->arena, loop);
+    l->c = c;
+    l->body.arena = c->arena;
+    const ir_op *o = op->block->first;
+    for (; o != op->next; o = o->next) {
+        if (ir_attr_int(o, IR_ATTR_kernel, -1) != k)
+            continue;
+        EF_ASSERT(l->nop < MOST);
+        l->op[l->nop++] = o;
+    }
+    find_operands(l);
+    find_loops(l);
+    if (l->nout)
+        call_kernel(l);
+}
+
+void
+cg_kernels_text(cg *c, ef_buf *source, ef_buf *header)
+{
+    ef_puts(header, "/* kernels.h -- elementwise kernels of this program. */\n"
+                    "#include <efficc_rt.h>\n\n");
+    ef_puts(source, "/* kernels.c -- elementwise kernels of this program.\n"
+                    " *\n"
+                    " * Above each the lines of the IR that it was first made for; a "
+                    "kernel that is\n"
+                    " * equal in all but names serves other layers too.\n"
+                    " */\n"
+                    "#include \"kernels.h\"\n\n"
+                    "#include <efficc_math.h>\n");
+    for (int i = 0; i < c->kernel.n; i++) {
+        const cg_kernel *k = &c->kernel.at[i];
+        cg_code(header, 0,
+                ef_printf(c->arena, "void k%d(%s);", k->number, k->prototype));
+        ef_putf(source, "\n%svoid\n", k->comment);
+        cg_code(source, 0, ef_printf(c->arena, "k%d(%s)", k->number, k->prototype));
+        ef_putf(source, "{\n    (void)st;\n%s}\n", k->body);
+    }
+}

@@ -1,0 +1,422 @@
+/* program.c -- what the trainer must know beside the calls: tables of params and inputs in
+ * plan.h, and rt_program with main() at the end of step.c.
+ */
+#include "cg_int.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- params ---- */
+
+static void
+field(ef_buf *b, const char *name, const char *value)
+{
+    ef_putf(b, ", .%s = %s", name, value);
+}
+
+static const char *
+ends_list(cg *c, const char *name, int n, const char *const *item)
+{
+    ef_buf b = {.arena = c->arena};
+    ef_putf(&b, "static const char *const %s[] = {", name);
+    for (int i = 0; i < n; i++)
+        ef_putf(&b, "%s, ", cg_string(c->arena, item[i]));
+    ef_puts(&b, "NULL};");
+    return b.s;
+}
+
+static void
+put_param(cg *c, int number, const ir_param *p, ef_buf *out)
+{
+    static const char *const cls[] = {
+        [IR_TRAIN] = "RT_TRAIN", [IR_FROZEN] = "RT_FROZEN", [IR_CONST] = "RT_CONST"};
+    static const char *const role[] = {[IR_BASE] = "RT_BASE",
+                                       [IR_LORA_A] = "RT_LORA_A",
+                                       [IR_LORA_B] = "RT_LORA_B",
+                                       [IR_HEAD] = "RT_HEAD",
+                                       [IR_MODULE] = "RT_MODULE"};
+    static const char *const init[] = {
+        [IR_INIT_NONE] = "RT_INIT_ZERO",       [IR_INIT_FILE] = "RT_INIT_FILE",
+        [IR_INIT_VALUES] = "RT_INIT_FILE",     [IR_INIT_ZERO] = "RT_INIT_ZERO",
+        [IR_INIT_KAIMING] = "RT_INIT_KAIMING", [IR_INIT_NORMAL] = "RT_INIT_NORMAL"};
+    const ir_type *t = p->value->type;
+    ef_arena *a = c->arena;
+    ef_buf b = {.arena = a};
+    ef_putf(&b, "{.name = %s", cg_string(a, p->value->name));
+    if (p->onnx)
+        field(&b, "onnx", cg_string(a, p->onnx));
+    field(&b, "also", p->also.n ? ef_printf(a, "also_%d", number) : "nothing");
+    if (p->hf)
+        field(&b, "hf", cg_string(a, p->hf));
+    if (p->transposed)
+        field(&b, "transposed", "true");
+    field(&b, "cls", cls[p->cls]);
+    field(&b, "role", role[p->role]);
+    field(&b, "dtype",
+          t->dtype == IR_I64    ? "RT_I64"
+          : t->dtype == IR_BOOL ? "RT_BOOL"
+                                : "RT_F32");
+    field(&b, "init", init[p->init]);
+    ef_putf(&b, ", .unit = %d, .offset = %" PRId64 ", .n = %" PRId64, p->unit,
+            p->offset, ir_type_count(t));
+    ef_putf(&b, ", .rank = %d", t->rank);
+    if (t->rank)
+        ef_putf(&b, ", .dim = {%s}", cg_ints(a, t->rank, t->dim));
+    if (p->module)
+        field(&b, "module", cg_string(a, p->module));
+    if (p->part)
+        ef_putf(&b,
+                ", .part = %s, .part_start = %" PRId64 ", .part_len = %" PRId64
+                ", .part_of = %" PRId64,
+                cg_string(a, p->part), p->part_start, p->part_len, p->part_of);
+    ef_puts(&b, "},");
+    cg_code(out, 4, b.s);
+}
+
+void
+cg_param_table(cg *c, ef_buf *b)
+{
+    const ir_module *m = c->m;
+    ef_puts(b, "\n/* Parameters, in the order of the IR. */\n"
+               "static const char *const nothing[] = {NULL};\n");
+    for (int i = 0; i < m->params.n; i++) {
+        const ir_param *p = m->params.at[i];
+        if (!p->of && p->also.n)
+            cg_code(
+                b, 0,
+                ends_list(c, ef_printf(c->arena, "also_%d", i), p->also.n, p->also.at));
+    }
+    ef_puts(b, "static const rt_param params[] = {\n");
+    int n = 0;
+    for (int i = 0; i < m->params.n; i++) {
+        if (m->params.at[i]->of)
+            continue;
+        put_param(c, i, m->params.at[i], b);
+        n++;
+    }
+    ef_puts(b, n ? "};\n" : "    {.name = \"\"}, /* none */\n};\n");
+    ef_putf(b, "enum { NPARAM = %d };\n", n);
+}
+
+int64_t
+cg_unit_bytes(const ir_module *m, int unit, rt_class cls)
+{
+    static const ir_pclass of[RT_NCLASSES] = {
+        [RT_TRAIN] = IR_TRAIN,   [RT_GRAD] = IR_TRAIN,    [RT_STATE_M] = IR_TRAIN,
+        [RT_STATE_V] = IR_TRAIN, [RT_FROZEN] = IR_FROZEN, [RT_CONST] = IR_CONST};
+    int64_t end = 0;
+    for (int i = 0; i < m->params.n; i++) {
+        const ir_param *p = m->params.at[i];
+        if (p->unit != unit || p->cls != of[cls])
+            continue;
+        int64_t e = p->offset + ir_type_bytes(p->value->type);
+        end = e > end ? e : end;
+    }
+    return (end + RT_ALIGN - 1) / RT_ALIGN * RT_ALIGN;
+}
+
+static void
+put_units(cg *c, ef_buf *b)
+{
+    ef_puts(
+        b,
+        "\n/* Units, and the bytes of their buffers: trained parameters, gradients,\n"
+        " * optimizer state m and v, frozen parameters, constants. */\n");
+    cg_code(b, 0, ends_list(c, "units", c->m->units.n, c->m->units.at));
+    ef_puts(b, "static const int64_t unit_bytes[][RT_NCLASSES] = {\n");
+    for (int u = 0; u < c->m->units.n; u++) {
+        int64_t bytes[RT_NCLASSES];
+        for (int k = 0; k < RT_NCLASSES; k++)
+            bytes[k] = cg_unit_bytes(c->m, u, (rt_class)k);
+        ef_putf(b, "    {%s},\n", cg_ints(c->arena, RT_NCLASSES, bytes));
+    }
+    ef_puts(b, "};\n");
+}
+
+/* ---- inputs ---- */
+
+static const char *
+role_of(const ir_module *m, const ir_value *v)
+{
+    static const char *const word[][2] = {
+        {"ids", "RT_IDS"},        {"mask", "RT_MASK"},
+        {"types", "RT_TYPES"},    {"positions", "RT_POSITIONS"},
+        {"labels", "RT_TARGETS"}, {"scale", "RT_SCALE"}};
+    const char *role = ir_meta_get(m, ef_internf(m->ctx, "input.%s", v->name));
+    for (int i = 0; role && i < (int)EF_COUNT(word); i++)
+        if (!strcmp(role, word[i][0]))
+            return word[i][1];
+    return !strcmp(v->name, "targets") ? "RT_TARGETS"
+           : !strcmp(v->name, "scale") ? "RT_SCALE"
+                                       : NULL;
+}
+
+/* Rows of what op indexes with operand k; 0: it indexes nothing with it. */
+static int64_t
+table_rows(const ir_op *op, int k)
+{
+    const ir_type *t = op->arg[0]->type;
+    switch (op->code) {
+    case IR_OP_embed:
+        return k == 1 ? t->dim[0] : 0;
+    case IR_OP_gather:
+        return k == 1 ? t->dim[ir_attr_int(op, IR_ATTR_axis, 0)] : 0;
+    case IR_OP_ce:
+    case IR_OP_ce_grad:
+        return k == 1 ? t->dim[t->rank - 1] : 0;
+    case IR_OP_head_ce:
+    case IR_OP_head_ce_grad:
+        return k == 2 ? op->arg[1]->type->dim[ir_attr_int(op, IR_ATTR_tb, 0) ? 0 : 1]
+                      : 0;
+    default:
+        return 0;
+    }
+}
+
+/* The smallest table that argument i of f indexes; INT64_MAX: none. */
+static int64_t
+limit_in(const ir_func *f, int i)
+{
+    int64_t limit = INT64_MAX;
+    for (const ir_op *op = f ? ir_first_op(f) : NULL; op; op = ir_next_op(op))
+        for (int k = 0; k < op->narg; k++) {
+            const ir_value *v = op->arg[k];
+            while (v->def && pass_is_view(v->def))
+                v = v->def->arg[0];
+            int64_t rows = v == f->args.at[i] ? table_rows(op, k) : 0;
+            limit = rows && rows < limit ? rows : limit;
+        }
+    return limit;
+}
+
+bool
+cg_input_table(cg *c, ef_buf *b)
+{
+    const ir_func *step = c->m->step, *eval = c->m->eval;
+    ef_puts(
+        b, "\n/* Arguments of step and eval. */\nstatic const rt_input inputs[] = {\n");
+    for (int i = 0; i < step->args.n; i++) {
+        const ir_value *v = step->args.at[i];
+        const char *role = role_of(c->m, v);
+        if (!role)
+            return ef_error(c->ctx, v->name, E_PLAN,
+                            "the input has no role (meta input.NAME)");
+        int64_t limit = limit_in(step, i), other = limit_in(eval, i);
+        bool used = v->nuse || (eval && eval->args.at[i]->nuse);
+        limit = other < limit ? other : limit;
+        const ir_type *t = v->type;
+        ef_buf row = {.arena = c->arena};
+        ef_putf(&row, "{.name = %s, .role = %s, .rank = %d",
+                cg_string(c->arena, v->name), role, t->rank);
+        if (t->rank)
+            ef_putf(&row, ", .dim = {%s}", cg_ints(c->arena, t->rank, t->dim));
+        ef_putf(&row, ", .used = %s, .limit = %" PRId64 "},", used ? "true" : "false",
+                limit == INT64_MAX ? 0 : limit);
+        cg_code(b, 4, row.s);
+    }
+    ef_puts(b, "};\n");
+    put_units(c, b);
+    ef_puts(b, "\nstatic const char *const cpu_features[] = {RT_CPU_FEATURES NULL};\n");
+    return true;
+}
+
+/* ---- LoRA ---- */
+
+static bool
+add_once(cg *c, const char ***list, int *n, const char *s)
+{
+    for (int i = 0; i < *n; i++)
+        if (!strcmp((*list)[i], s))
+            return false;
+    if (!*list)
+        *list = EF_NEWN(c->arena, const char *, c->m->params.n + 1);
+    (*list)[(*n)++] = s;
+    return true;
+}
+
+static const char *
+last_part(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+/* The module of a param by its PyTorch name: "a.b.weight" is in "a.b". */
+static const char *
+module_of(cg *c, const ir_param *p)
+{
+    const char *name = p->hf ? p->hf : p->value->name, *dot = strrchr(name, '.');
+    if (p->module)
+        return p->module;
+    return dot ? ef_strndup(c->arena, name, (size_t)(dot - name)) : name;
+}
+
+static bool
+is_adapter(const ir_param *p)
+{
+    return p->role == IR_LORA_A || p->role == IR_LORA_B;
+}
+
+int
+cg_lora_targets(cg *c, const char ***list)
+{
+    const char **whole = NULL, **part = NULL;
+    int nwhole = 0, npart = 0;
+    bool enough = true;
+    for (int i = 0; i < c->m->params.n; i++) {
+        const ir_param *p = c->m->params.at[i];
+        if (!is_adapter(p) || p->of)
+            continue;
+        add_once(c, &whole, &nwhole, module_of(c, p));
+        add_once(c, &part, &npart, last_part(module_of(c, p)));
+    }
+    for (int i = 0; i < c->m->params.n && enough; i++) {
+        const ir_param *p = c->m->params.at[i];
+        const char *module = module_of(c, p);
+        bool named = false, adapted = false;
+        if (is_adapter(p) || p->of || p->value->type->rank < 2)
+            continue;
+        for (int k = 0; k < npart; k++)
+            named |= !strcmp(part[k], last_part(module));
+        for (int k = 0; k < nwhole; k++)
+            adapted |= !strcmp(whole[k], module);
+        enough = !named || adapted;
+    }
+    *list = enough ? part : whole;
+    return enough ? npart : nwhole;
+}
+
+int
+cg_saved_modules(cg *c, const char ***list)
+{
+    int n = 0;
+    *list = NULL;
+    for (int i = 0; i < c->m->params.n; i++) {
+        const ir_param *p = c->m->params.at[i];
+        if (p->role == IR_MODULE && !p->of)
+            add_once(c, list, &n, module_of(c, p));
+    }
+    return n;
+}
+
+/* Is the weight of an adapted module [in,out] in PyTorch (a Conv1D)? A linear reads it as
+ * it lies in the IR. */
+static bool
+fan_in_fan_out(cg *c)
+{
+    const char **module;
+    int n = 0;
+    for (int i = 0; i < c->m->params.n && !n; i++)
+        if (is_adapter(c->m->params.at[i])) {
+            module = EF_NEWN(c->arena, const char *, 1);
+            module[n++] = module_of(c, c->m->params.at[i]);
+        }
+    for (const ir_op *op = n ? ir_first_op(c->m->step) : NULL; op;
+         op = ir_next_op(op)) {
+        const ir_param *w = op->code == IR_OP_linear ? op->arg[1]->param : NULL;
+        if (w && !is_adapter(w) && !strcmp(module_of(c, w), module[0]))
+            return (ir_attr_int(op, IR_ATTR_tb, 0) != 0) == w->transposed;
+    }
+    return false;
+}
+
+static void
+put_lora(cg *c, ef_buf *b)
+{
+    bool rows = false;
+    for (int i = 0; i < c->m->params.n; i++)
+        rows |= is_adapter(c->m->params.at[i]) && c->m->params.at[i]->part;
+    const char *alpha = ir_meta_get(c->m, "lora.alpha");
+    const char *scale = ir_meta_get(c->m, "lora.scale");
+    ef_putf(b, "    .lora_r = %" PRId64 ",\n", ir_meta_int(c->m, "lora.r", 0));
+    ef_putf(b, "    .lora_alpha = %s,\n    .lora_scale = %s,\n", alpha ? alpha : "0",
+            scale ? scale : "0");
+    ef_putf(b, "    .lora_rows = %s,\n    .lora_fan_in_fan_out = %s,\n",
+            rows ? "true" : "false", fan_in_fan_out(c) ? "true" : "false");
+    ef_puts(b, "    .lora_targets = lora_targets,\n"
+               "    .modules_to_save = modules_to_save,\n");
+}
+
+/* ---- the program ---- */
+
+const char *
+cg_hash(ir_module *m, ef_arena *a)
+{
+    ef_buf text = {.arena = a};
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    ir_print(m, &text);
+    for (size_t i = 0; i < text.n; i++)
+        h = (h ^ (unsigned char)text.s[i]) * 0x100000001b3u;
+    return ef_printf(a, "%016" PRIx64, h);
+}
+
+/* Offset of result i of f; -1: it has none. want: its element type. */
+static int64_t
+result_at(const ir_func *f, int i, ir_dtype want)
+{
+    if (!f)
+        return -1;
+    const ir_op *ret = f->last ? f->last->last : NULL;
+    if (!ret || ret->code != IR_OP_ret || i >= ret->narg ||
+        ret->arg[i]->type->dtype != want)
+        return -1;
+    return cg_offset(ret->arg[i]);
+}
+
+static void
+put_results(cg *c, ef_buf *b)
+{
+    const ir_func *step = c->m->step, *eval = c->m->eval;
+    const struct {
+        const char *name;
+        int64_t at;
+    } row[] = {{"loss_at", result_at(step, 0, IR_F32)},
+               {"norm2_at", result_at(step, 1, IR_F32)},
+               {"eval_loss_at", result_at(eval, 0, IR_F32)},
+               {"eval_right_at", result_at(eval, 1, IR_I64)},
+               {"eval_prob_at", result_at(eval, 2, IR_F32)},
+               {"eval_pred_at", result_at(eval, 2, IR_I64)}};
+    for (int i = 0; i < (int)EF_COUNT(row); i++)
+        ef_putf(b, "    .%s = %" PRId64 ",\n", row[i].name, row[i].at);
+}
+
+static void
+put_facts(cg *c, ef_buf *b)
+{
+    static const char *const text[] = {"model", "task", "family"};
+    static const char *const number[] = {"batch", "seq", "vocab", "labels", "pad"};
+    for (int i = 0; i < (int)EF_COUNT(text); i++) {
+        const char *s = ir_meta_get(c->m, text[i]);
+        ef_putf(b, "    .%s = %s,\n", text[i], cg_string(c->arena, s ? s : ""));
+    }
+    for (int i = 0; i < (int)EF_COUNT(number); i++)
+        ef_putf(b, "    .%s = %" PRId64 ",\n", number[i],
+                ir_meta_int(c->m, number[i], 0));
+}
+
+void
+cg_program(cg *c, ef_buf *b)
+{
+    const char **targets, **saved;
+    int ntargets = cg_lora_targets(c, &targets), nsaved = cg_saved_modules(c, &saved);
+    ef_puts(b, "\n/* ---- what the trainer must know ---- */\n\n");
+    cg_code(b, 0, ends_list(c, "lora_targets", ntargets, targets));
+    cg_code(b, 0, ends_list(c, "modules_to_save", nsaved, saved));
+    ef_puts(b, "\nstatic const rt_program program = {\n    .abi = RT_ABI,\n");
+    ef_putf(b, "    .efficc = %s,\n", cg_string(c->arena, EFFICC_VERSION));
+    put_facts(c, b);
+    ef_putf(b, "    .hash = \"%s\",\n", cg_hash(c->m, c->arena));
+    ef_putf(b, "    .threads = %d,\n    .cpu_features = cpu_features,\n", c->threads);
+    ef_putf(b, "    .nunit = %d,\n    .unit = units,\n    .unit_bytes = unit_bytes,\n",
+            c->m->units.n);
+    ef_puts(b, "    .nparam = NPARAM,\n    .param = params,\n");
+    ef_putf(b, "    .ninput = %d,\n    .input = inputs,\n", c->m->step->args.n);
+    ef_putf(b, "    .ngemm = %d,\n    .gemm = gemms,\n", c->gemm.n);
+    ef_putf(b, "    .arena_bytes = %" PRId64 ",\n    .bound_bytes = %" PRId64 ",\n",
+            ir_meta_int(c->m, "arena_bytes", 0), ir_meta_int(c->m, "bound_bytes", 0));
+    put_results(c, b);
+    put_lora(c, b);
+    ef_puts(b, "    .micro = micro,\n    .update = update,\n    .eval = eval,\n};\n\n"
+               "int\nmain(int argc, char **argv)\n{\n"
+               "    return rt_main(argc, argv, &program);\n}\n");
+}

@@ -1,0 +1,67 @@
+/* efficc_math.h -- the arithmetic of generated kernels.
+ *
+ * Formulas of elementwise.def stand in kernels.c as they are; these macros give them float
+ * arithmetic. Vector versions come from glibc's libmvec: declaring the scalar functions as
+ * simd lets the compiler use them in `omp simd` loops without -ffast-math, which would also
+ * break infinities (masks) and flush small numbers for the whole process.
+ */
+#ifndef EFFICC_MATH_H
+#define EFFICC_MATH_H
+
+#include <features.h>
+#include <math.h>
+#include <stdint.h>
+
+#if defined(__x86_64__) && defined(__GLIBC_PREREQ) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 22)
+#pragma omp declare simd notinbranch
+extern float expf(float);
+#pragma omp declare simd notinbranch
+extern float logf(float);
+#pragma omp declare simd notinbranch
+extern float sinf(float);
+#pragma omp declare simd notinbranch
+extern float cosf(float);
+#pragma omp declare simd notinbranch
+extern float powf(float, float);
+#endif
+#if __GLIBC_PREREQ(2, 35)
+#pragma omp declare simd notinbranch
+extern float tanhf(float);
+#pragma omp declare simd notinbranch
+extern float erff(float);
+#endif
+#endif
+
+/* Operands are float; integer operands come as double, exact below 2^53. */
+#define RT_OF(f, x) _Generic((x), double : f, default : f##f)
+#define C(x)        ((float)(x))
+#define EXP(x)      RT_OF(exp, x)(x)
+#define LOG(x)      RT_OF(log, x)(x)
+#define SQRT(x)     RT_OF(sqrt, x)(x)
+#define TANH(x)     RT_OF(tanh, x)(x)
+#define ERF(x)      RT_OF(erf, x)(x)
+#define POW(x, y)   RT_OF(pow, x)(x, y)
+#define ABS(x)      RT_OF(fabs, x)(x)
+#define FLOOR(x)    RT_OF(floor, x)(x)
+#define CEIL(x)     RT_OF(ceil, x)(x)
+#define SIN(x)      RT_OF(sin, x)(x)
+#define COS(x)      RT_OF(cos, x)(x)
+/* NaN if either is, as numpy and PyTorch have it. */
+#define MAX(x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
+#define ISNAN(x)  ((x) != (x))
+
+/* To an integer type: towards zero, NaN to 0, too large ones to the last that fits. */
+static inline int64_t
+rt_to_int(double x, double lo, int64_t first, double hi, int64_t last)
+{
+    return x != x ? 0 : x <= lo ? first : x >= hi ? last : (int64_t)x;
+}
+#define TO_I64(x) rt_to_int((double)(x), -0x1p63, INT64_MIN, 0x1p63, INT64_MAX)
+#define TO_I32(x) \
+    ((int32_t)rt_to_int((double)(x), -0x1p31, INT32_MIN, 0x1p31 - 1, INT32_MAX))
+#define TO_I8(x) ((int8_t)rt_to_int((double)(x), -128, -128, 127, 127))
+#define TO_U8(x) ((uint8_t)rt_to_int((double)(x), 0, 0, 255, 255))
+
+#endif
