@@ -197,7 +197,14 @@ sh_embed_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     return NULL;
 }
 
-/* ---- layernorm ---- */
+/* ---- softmax and layernorm ---- */
+
+const char *
+sh_softmax(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = need_rows(ctx, op, 0);
+    return why ? why : sh_same(ctx, op, out);
+}
 
 static const ir_type *
 row_stats(ef_ctx *ctx, const ir_type *x)
