@@ -71,9 +71,9 @@ wrapped(FILE *f, int column, const char *text)
 }
 
 static void
-help_row(FILE *f, const char *name, const char *arg, const char *text)
+help_row(FILE *f, const char *no, const char *name, const char *arg, const char *text)
 {
-    int n = fprintf(f, "  --%s%s%s", name, arg ? " " : "", arg ? arg : "");
+    int n = fprintf(f, "  --%s%s%s%s", no, name, arg ? " " : "", arg ? arg : "");
     if (n > HELP_COLUMN - 2)
         n = fprintf(f, "\n") - 1;
     wrapped(f, n, text);
@@ -89,16 +89,19 @@ fe_help(FILE *f)
           "DIR/trainer --help shows what that program takes. An .ir file, text of the\n"
           "intermediate representation, goes on from where it was printed.\n",
           f);
+    const ef_config *defaults = &ef_config_default;
     const char *group = "";
     for (size_t i = 0; i < EF_COUNT(options); i++) {
         const struct option *o = &options[i];
         if (strcmp(group, o->group))
             fprintf(f, "\n%s\n", group = o->group);
-        help_row(f, o->name, o->arg, o->help);
+        bool on =
+            o->kind == K_FLAG && *(const bool *)((const char *)defaults + o->field);
+        help_row(f, on ? "no-" : "", o->name, o->arg, o->help);
     }
     fputs("\nOther\n", f);
-    help_row(f, "help", NULL, "this text (also -h)");
-    help_row(f, "version", NULL, "version number");
+    help_row(f, "", "help", NULL, "this text (also -h)");
+    help_row(f, "", "version", NULL, "version number");
     fputs("\nExit codes: 0 done, 1 what the user can mend, 70 a fault of efficc.\n", f);
 }
 

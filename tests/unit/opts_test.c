@@ -165,7 +165,7 @@ TEST(help_names_every_option)
     fe_help(f);
     fclose(f);
 #define OPT(field, name, kind, def, arg, group, help) \
-    CHECK(strstr(text, "--" name) != NULL);
+    CHECK(strstr(text, "--" name) || strstr(text, "--no-" name));
 #include "ir/options.def"
 #undef OPT
     for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n')
