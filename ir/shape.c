@@ -68,10 +68,14 @@ check_count(ef_ctx *ctx, const char *what, int n, int least, int most)
     return ef_internf(ctx, "%d %s, expected %d to %d", n, what, least, most);
 }
 
+/* What pass plan says of an op, so of any. */
+static const uint64_t plan_attrs = (uint64_t)1 << IR_ATTR_at | (uint64_t)1
+                                                                   << IR_ATTR_ws;
+
 static const char *
 check_attrs(ef_ctx *ctx, const ir_op *op)
 {
-    uint64_t have = 0, allowed = ir_ops[op->code].attrs;
+    uint64_t have = 0, allowed = ir_ops[op->code].attrs | plan_attrs;
     for (int i = 0; i < op->nattr; i++) {
         ir_attr_key key = op->attr[i].key;
         if (!(allowed >> key & 1))
