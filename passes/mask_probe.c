@@ -218,10 +218,8 @@ static bool
 is_key_mask(const ir_module *m, const ir_value *v, const ir_type *scores)
 {
     const ir_type *t = v->type;
-    const char *role = ir_meta_get(m, ef_internf(m->ctx, "input.%s", v->name));
     return t->dtype == IR_I64 && t->rank == 2 && t->dim[0] == scores->dim[0] &&
-           t->dim[1] == scores->dim[3] &&
-           (role ? !strcmp(role, "mask") : strstr(v->name, "mask") != NULL);
+           t->dim[1] == scores->dim[3] && pass_input_is(m, v, "mask");
 }
 
 static mask_rule

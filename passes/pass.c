@@ -97,6 +97,22 @@ pass_lora_rank(const ef_config *cfg)
     return cfg->lora_alpha > 0 || cfg->lora_targets ? 8 : 0;
 }
 
+bool
+pass_input_is(const ir_module *m, const ir_value *arg, const char *role)
+{
+    static const struct {
+        const char *name, *role;
+    } usual[] = {{"input_ids", "ids"},
+                 {"attention_mask", "mask"},
+                 {"token_type_ids", "types"},
+                 {"position_ids", "positions"}};
+    const char *is = ir_meta_get(m, ef_internf(m->ctx, "input.%s", arg->name));
+    for (size_t i = 0; i < EF_COUNT(usual) && !is; i++)
+        if (!strcmp(usual[i].name, arg->name))
+            is = usual[i].role;
+    return is && !strcmp(is, role);
+}
+
 static bool
 unknown(ef_ctx *ctx, const char *name)
 {

@@ -47,13 +47,28 @@ refuse(const scores *s, const ir_op *at, const char *why)
 
 /* ---- scores ---- */
 
+/* The scores of a mask as [B,heads,S,S]. Three dimensions are [B,1,S,S] if the mask differs
+ * from row to row, and [1,1,S,S] for its purpose if it does not. NULL: something else. */
+static const ir_type *
+scores_type(const scores *s, const ir_type *t, const ir_type *mask)
+{
+    if (t->rank < 3 || t->rank > 4 || t->dim[t->rank - 1] != t->dim[t->rank - 2])
+        return NULL;
+    int64_t rows =
+        t->rank == 4 || (mask->rank == 3 && mask->dim[0] > 1) ? t->dim[0] : 1;
+    int64_t heads = t->rank == 4 ? t->dim[1] : 1, seq = t->dim[t->rank - 1];
+    const ir_type *four =
+        ir_type_get(s->r->m->ctx, t->dtype, 4, (int64_t[]){rows, heads, seq, seq});
+    return s->type && s->type != four && rows > 1 ? NULL : four;
+}
+
 /* Takes the mask v of op `at` into account. `post`: what its elements are multiplied by
  * before they meet the softmax; inverted: v is boolean and true at masked places. */
 static bool
 add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
 {
-    const ir_type *t = at->res[0]->type;
-    if (t->rank != 4 || t->dim[2] != t->dim[3] || (s->type && s->type != t))
+    const ir_type *t = scores_type(s, at->res[0]->type, v->type);
+    if (!t)
         return refuse(s, at, "its scores are not [batch, heads, tokens, tokens]");
     mask_rule rule = mask_probe(s->r, v, inverted, t);
     if (!rule.known)
@@ -63,7 +78,7 @@ add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
         return refuse(s, at, "its mask is not negative enough");
     if (s->key && rule.key && s->key != rule.key)
         return refuse(s, at, "it has two masks over keys");
-    s->type = t;
+    s->type = at->res[0]->type->rank == 4 || t->dim[0] > 1 ? t : s->type;
     s->causal |= rule.causal;
     s->key = rule.key ? rule.key : s->key;
     return true;
@@ -149,7 +164,7 @@ find_operand(ir_value *v, bool swapped, int64_t heads, operand *o)
 {
     const ir_type *t = v->type;
     int64_t d = t->dim[t->rank - (swapped ? 2 : 1)];
-    for (int back = view_depth(v); back > 0; back--) {
+    for (int back = view_depth(v); back >= 0; back--) {
         view w;
         if (!view_of(v, back, &w) || w.rank < 3)
             continue;
@@ -182,9 +197,8 @@ find_operands(const scores *s, const ir_op *out, operand o[3], int64_t *heads)
     const ir_type *t = qk->arg[0]->type;
     if (t->rank < 3 || ir_attr_int(out, IR_ATTR_ta, 0))
         return false;
-    /* The batch is known once a base is: try what a first dimension can be. */
     int64_t lead = leading(t);
-    int64_t batch = ir_meta_int(s->r->m, "batch", t->rank == 4 ? t->dim[0] : 0);
+    int64_t batch = ir_meta_int(s->r->m, "batch", t->dim[0]);
     if (s->type)
         batch = s->type->dim[0];
     if (batch <= 0 || lead % batch)

@@ -1,0 +1,224 @@
+/* lora.c -- pass lora: freezes the model and adds low-rank adapters (Hu et al., 2021).
+ *
+ *     y' = y + s B (A x)      A [r,in] random, B [out,r] zero, s from --lora-scale
+ *
+ * On a fused product that makes queries, keys and values, an adapter on q or v covers a
+ * range of its columns; the trainer saves both as one adapter that PEFT reads. A classifier
+ * is trained whole, as PEFT does.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "lora_int.h"
+#include "pass_int.h"
+#include "task_int.h"
+
+/* ---- what is trained whole ---- */
+
+/* The module to be saved whole that p is in: the shortest leading part of its name that ends
+ * with `classifier` or `score`; NULL: none. */
+static const char *
+classifier_of(ef_ctx *ctx, const ir_param *p)
+{
+    static const char *const endings[] = {"classifier", "score"};
+    for (const char *dot = p->hf ? strchr(p->hf, '.') : NULL; dot;
+         dot = strchr(dot + 1, '.'))
+        for (size_t i = 0; i < EF_COUNT(endings); i++) {
+            size_t n = (size_t)(dot - p->hf), k = strlen(endings[i]);
+            if (n >= k && !memcmp(dot - k, endings[i], k))
+                return ef_internn(ctx, p->hf, n);
+        }
+    return NULL;
+}
+
+/* Gives the last linear layer before the logits the role of a module trained whole. */
+static void
+keep_last_linear(lora *l)
+{
+    const ir_op *op = l->m->step->last->last->arg[0]->def; /* ret of the loss */
+    while (op && op->code != IR_OP_linear)
+        op = op->narg ? op->arg[0]->def : NULL;
+    for (int i = 1; op && i < op->narg; i++)
+        if (op->arg[i]->param && op->arg[i]->param->role == IR_BASE) {
+            ir_param *p = op->arg[i]->param;
+            const char *dot = p->hf ? strrchr(p->hf, '.') : NULL;
+            p->role = IR_MODULE;
+            p->module = dot ? ef_internn(l->ctx, p->hf, (size_t)(dot - p->hf)) : NULL;
+        }
+}
+
+/* A classifier's own layers; a new head has its role already. */
+static void
+keep_classifier(lora *l)
+{
+    const char *name = ir_meta_get(l->m, "task");
+    if (!name || (strcmp(name, "seq-cls") && strcmp(name, "token-cls")))
+        return;
+    bool found = false;
+    task_mark_reached(l->m->step);
+    for (int i = 0; i < l->m->params.n; i++) {
+        ir_param *p = l->m->params.at[i];
+        const char *module = classifier_of(l->ctx, p);
+        found |= p->role == IR_HEAD || p->role == IR_MODULE;
+        if (!module || p->role != IR_BASE || !task_is_weight(p) || !p->value->aux)
+            continue;
+        p->role = IR_MODULE;
+        p->module = module;
+        found = true;
+    }
+    if (!found)
+        keep_last_linear(l);
+}
+
+/* ---- adapters ---- */
+
+static ir_value *
+new_adapter(lora *l, const lora_target *t, const char *which, int64_t rows,
+            int64_t cols)
+{
+    const lora_module *m = t->module;
+    const char *part = lora_part(t);
+    const char *name = ef_printf(l->pc->scratch, "%s%s%s.lora_%s", m->name,
+                                 part ? "." : "", part ? part : "", which);
+    const ir_type *type = ir_type_get(l->ctx, IR_F32, 2, (int64_t[]){rows, cols});
+    ir_param *p = ir_param_new(l->m, name, type, IR_TRAIN, m->w->unit);
+    bool is_a = *which == 'A';
+    p->role = is_a ? IR_LORA_A : IR_LORA_B;
+    p->init = is_a ? IR_INIT_KAIMING : IR_INIT_ZERO;
+    p->module = m->name;
+    p->loc = m->ops.at[0]->loc;
+    if (part) {
+        p->part = ef_intern(l->ctx, part);
+        p->part_start = t->start;
+        p->part_len = t->len;
+        p->part_of = m->out;
+    }
+    return p->value;
+}
+
+/* %y = linear %x, $w     ->  %y = linear %x, $w
+ *                            %t = linear %x, $A {tb=1}
+ *                            %z = lora_add %y, %t, $B {by=s, start=q}     and uses of z */
+static void
+adapt(lora *l, const lora_target *t, int64_t r, double scale)
+{
+    lora_module *m = t->module;
+    const char *part = lora_part(t);
+    ir_value *a = new_adapter(l, t, "A", r, m->in);
+    ir_value *b = new_adapter(l, t, "B", t->len, r);
+    ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
+    ir_attr attr[] = {ir_attr_f(IR_ATTR_by, scale), ir_attr_i(IR_ATTR_start, t->start)};
+    for (int i = 0; i < m->ops.n; i++) {
+        ir_op *linear = m->ops.at[i], *last = linear;
+        while (last->next && last->next->code == IR_OP_lora_add) /* an earlier part */
+            last = last->next;
+        ir_value *y = last->res[0];
+        const char *stem = ef_printf(l->pc->scratch, "%s%s%s", linear->res[0]->name,
+                                     part ? "." : "", part ? part : "");
+        ir_builder at = ir_after(last);
+        ir_value *low =
+            ir_emit(&at, IR_OP_linear, ef_printf(l->pc->scratch, "%s.a", stem), 2,
+                    (ir_value *[]){linear->arg[0], a}, 1, &tb, NULL);
+        ir_value *sum =
+            ir_emit(&at, IR_OP_lora_add, ef_printf(l->pc->scratch, "%s.lora", stem), 3,
+                    (ir_value *[]){y, low, b}, t->start ? 2 : 1, attr, NULL);
+        ir_replace_uses_after(sum->def, y, sum);
+    }
+}
+
+/* ---- the pass ---- */
+
+static bool
+check_names(lora *l)
+{
+    for (int i = 0; i < l->targets.n; i++) {
+        const lora_module *m = l->targets.at[i].module;
+        if (m->name)
+            continue;
+        ef_error(l->ctx, m->ops.at[0]->loc, E_LORA,
+                 ef_printf(l->ctx->arena,
+                           "PyTorch's name of the module of parameter %s is "
+                           "not in the file, and an adapter is saved under "
+                           "it",
+                           m->w->value->name));
+        ef_hint(l->ctx,
+                "export with node names (torch 1.13 or newer), or train without "
+                "--lora-r");
+        return false;
+    }
+    return true;
+}
+
+static void
+print_table(const lora *l, int64_t r, double alpha, double scale)
+{
+    int wide = 6;
+    for (int i = 0; i < l->targets.n; i++) {
+        int n = (int)strlen(l->targets.at[i].module->label);
+        wide = n > wide ? n : wide;
+    }
+    ef_report(l->ctx, "LoRA: rank %" PRId64 ", alpha %s, scale %s, targets %s", r,
+              ef_ftoa(alpha), ef_ftoa(scale), l->wanted);
+    ef_report(l->ctx, "  %-*s  %-4s  %-11s  %-12s  %s", wide, "module", "part",
+              "columns", "[in,out]", "found by");
+    for (int i = 0; i < l->targets.n; i++) {
+        const lora_target *t = &l->targets.at[i];
+        const lora_module *m = t->module;
+        char columns[64] = "all", size[64];
+        if (lora_part(t))
+            snprintf(columns, sizeof columns, "%" PRId64 "..%" PRId64, t->start,
+                     t->start + t->len);
+        snprintf(size, sizeof size, "[%" PRId64 ",%" PRId64 "]", m->in, m->out);
+        ef_report(l->ctx, "  %-*s  %-4s  %-11s  %-12s  %s", wide, m->label,
+                  t->role ? t->role : "-", columns, size,
+                  t->role ? "structure" : t->word);
+    }
+}
+
+static void
+set_meta(lora *l, int64_t r, double alpha, double scale)
+{
+    bool rows = false;
+    for (int i = 0; i < l->targets.n; i++)
+        rows |= lora_part(&l->targets.at[i]) != NULL;
+    ir_meta_set(l->m, "lora.r", ef_internf(l->ctx, "%" PRId64, r));
+    ir_meta_set(l->m, "lora.alpha", ef_ftoa(alpha));
+    ir_meta_set(l->m, "lora.scale", ef_ftoa(scale));
+    ir_meta_set(l->m, "lora.targets", lora_endings(l));
+    ir_meta_set(l->m, "lora.rows", rows ? "1" : "0");
+}
+
+/* Needs LOSS: the head must be known, since it stays trained.
+ *
+ *     %q = linear %x, $query.weight, $query.bias : f32[2,16,48]
+ * ->
+ *     %q = linear %x, $query.weight, $query.bias : f32[2,16,48]
+ *     %q.a = linear %x, $query.lora_A {tb=1} : f32[2,16,8]
+ *     %q.lora = lora_add %q, %q.a, $query.lora_B {by=1} : f32[2,16,48]
+ */
+bool
+pass_lora(pass_ctx *pc)
+{
+    ir_module *m = pc->m;
+    const ef_config *cfg = m->ctx->cfg;
+    lora l = {.pc = pc, .m = m, .ctx = m->ctx};
+    l.wanted = cfg->lora_targets ? cfg->lora_targets : "q,v";
+    int64_t r = pass_lora_rank(cfg);
+    r = r ? r : 8;
+    double alpha = cfg->lora_alpha > 0 ? cfg->lora_alpha : (double)r;
+    double scale = !strcmp(cfg->lora_scale, "alpha")     ? alpha
+                   : !strcmp(cfg->lora_scale, "alpha/r") ? alpha / (double)r
+                                                         : alpha / sqrt((double)r);
+    if (ir_meta_get(m, "lora.r"))
+        return ef_error(m->ctx, NULL, E_LORA, "the module has adapters already");
+    keep_classifier(&l);
+    lora_find_modules(&l);
+    if (!lora_find_targets(&l) || !check_names(&l))
+        return false;
+    for (int i = 0; i < l.targets.n; i++)
+        adapt(&l, &l.targets.at[i], r, scale);
+    print_table(&l, r, alpha, scale);
+    set_meta(&l, r, alpha, scale);
+    return task_set_classes(m, IR_FROZEN, true);
+}

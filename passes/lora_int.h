@@ -1,0 +1,48 @@
+/* lora_int.h -- what lora.c and targets.c share. */
+#ifndef EFFICC_LORA_INT_H
+#define EFFICC_LORA_INT_H
+
+#include "pass.h"
+
+typedef struct
+    lora_module { /* a weight that linear ops multiply by: a PyTorch module */
+    ir_param *w;
+    const char *name;    /* of the module; NULL: not in the file */
+    const char *label;   /* name, or the parameter's name in brackets */
+    int64_t in, out;     /* features */
+    bool saved_whole;    /* trained whole beside the adapters */
+    EF_VEC(ir_op *) ops; /* the linear ops */
+} lora_module;
+
+typedef struct lora_target { /* one adapter */
+    lora_module *module;
+    const char *role;   /* "q" or "v", found by structure; NULL: named */
+    int64_t start, len; /* output features [start, start+len) */
+    const char *word;   /* of --lora-targets */
+} lora_target;
+
+typedef struct lora { /* one run of the pass */
+    pass_ctx *pc;
+    ir_module *m;
+    ef_ctx *ctx;
+    const char *wanted; /* comma list: q, v, all-linear, names, patterns */
+    EF_VEC(lora_module *) modules;
+    EF_VEC(lora_target) targets;
+} lora;
+
+/* Fills modules. Those of role IR_MODULE are saved whole. */
+void lora_find_modules(lora *);
+/* Fills targets from `wanted`. false: said why. */
+bool lora_find_targets(lora *);
+/* The shortest endings of module names that name the targets and no other module, as
+ * PEFT's target_modules wants them, by commas. */
+const char *lora_endings(const lora *);
+
+/* "q" or "v" if the adapter is on a range of the module's columns; NULL: on all of them. */
+static inline const char *
+lora_part(const lora_target *t)
+{
+    return t->len < t->module->out ? t->role : NULL;
+}
+
+#endif
