@@ -17,7 +17,6 @@
 
 #include "cg.h"
 
-#include "../passes/plan_int.h"
 #include <efficc_rt.h>
 
 typedef struct cg_kernel { /* an elementwise kernel; equal ones are one */

@@ -81,7 +81,7 @@ bool
 cg_adds(const ir_op *op, int i)
 {
     const ir_attr *at = ir_attr_get(op, IR_ATTR_at);
-    return at && i < at->n && at->u.l[i] == PLAN_GRADIENT;
+    return at && i < at->n && at->u.l[i] == PASS_IN_GRADIENT;
 }
 
 int64_t

@@ -142,9 +142,8 @@ role_of(const ir_module *m, const ir_value *v)
         {"ids", "RT_IDS"},        {"mask", "RT_MASK"},
         {"types", "RT_TYPES"},    {"positions", "RT_POSITIONS"},
         {"labels", "RT_TARGETS"}, {"scale", "RT_SCALE"}};
-    const char *role = ir_meta_get(m, ef_internf(m->ctx, "input.%s", v->name));
-    for (int i = 0; role && i < (int)EF_COUNT(word); i++)
-        if (!strcmp(role, word[i][0]))
+    for (int i = 0; i < (int)EF_COUNT(word); i++)
+        if (pass_input_is(m, v, word[i][0]))
             return word[i][1];
     return !strcmp(v->name, "targets") ? "RT_TARGETS"
            : !strcmp(v->name, "scale") ? "RT_SCALE"

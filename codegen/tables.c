@@ -69,7 +69,7 @@ find_gradients(cg *c, const ir_func *f)
 {
     for (const ir_op *op = ir_first_op(f); op; op = ir_next_op(op))
         if (op->code == IR_OP_accum && op->arg[1]->def &&
-            !pass_is_view(op->arg[1]->def) && cg_offset(op->arg[1]) == PLAN_GRADIENT)
+            !pass_is_view(op->arg[1]->def) && cg_offset(op->arg[1]) == PASS_IN_GRADIENT)
             ef_map_set(c->arena, &c->gradient, op->arg[1], op->arg[0]);
 }
 

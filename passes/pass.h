@@ -48,6 +48,23 @@ bool pass_exists(const char *name);
 void pass_list(FILE *);       /* --passes */
 void pass_print_docs(FILE *); /* docs/passes.md, the table */
 
+/* ---- what codegen asks of a planned module ---- */
+/* What attribute `at` says of a result that has no place of its own in the arena. */
+enum { PASS_IN_REGISTER = -1, PASS_IN_GRADIENT = -2, PASS_IN_OPERAND = -3 };
+static inline bool
+pass_is_ew(const ir_op *op)
+{
+    return ir_ops[op->code].flags & IR_EW;
+}
+static inline bool
+pass_is_view(const ir_op *op)
+{
+    return ir_ops[op->code].flags & IR_VIEW;
+}
+/* Has this argument of step the role (meta input.NAME, else by its usual name): ids, mask,
+ * types, positions, labels or scale? */
+bool pass_input_is(const ir_module *, const ir_value *arg, const char *role);
+
 /* ---- gradient rules (vjp.c), used by pass grad ---- */
 typedef struct pass_vjp {
     pass_ctx *pc;
@@ -68,7 +85,8 @@ typedef struct pass_buffer { /* lives from op index lo to hi, both included */
 } pass_buffer;
 /* Size-descending first-fit. Returns the arena's bytes; *bound: the most that is live at
  * one moment, below which no plan can go. */
-int64_t pass_fit(pass_buffer *, int n, int64_t align, ef_arena *scratch, int64_t *bound);
+int64_t pass_fit(pass_buffer *, int n, int64_t align, ef_arena *scratch,
+                 int64_t *bound);
 /* NULL, or which two live buffers overlap. */
 const char *pass_fit_check(const pass_buffer *, int n, ef_arena *scratch);
 

@@ -19,7 +19,7 @@
 #include <string.h>
 
 typedef struct place { /* of a value; hangs on ir_value.aux while the pass runs */
-    int where;         /* PLAN_REGISTER .. PLAN_VIEW, or 0: the arena */
+    int where;         /* PASS_IN_REGISTER .. PASS_IN_OPERAND, or 0: the arena */
     int last;          /* last instruction that reads it or a view of it */
     int buffer;        /* in the arena: index into buffers */
     ir_value *root;    /* the value whose bytes these are; differs from it for a view */
@@ -136,12 +136,12 @@ where_is(const plan *p, const ir_op *op, int result)
 {
     const ir_uselist *users = ir_users(p->uses, op->res[result]);
     if (pass_is_view(op))
-        return PLAN_VIEW;
+        return PASS_IN_OPERAND;
     if (pass_is_ew(op) && stays_in_kernel(p, op))
-        return PLAN_REGISTER;
+        return PASS_IN_REGISTER;
     if (users->op.n == 1 && users->op.at[0]->code == IR_OP_accum &&
         users->op.at[0]->arg[1] == op->res[result] && can_accumulate(op, result))
-        return PLAN_GRADIENT;
+        return PASS_IN_GRADIENT;
     return 0;
 }
 
@@ -159,7 +159,7 @@ settle_results(plan *p)
             pl->last = p->steps.at[s].time;
             pl->buffer = -1;
             pl->root = op->res[i];
-            if (pl->where == PLAN_VIEW && op->arg[0]->aux)
+            if (pl->where == PASS_IN_OPERAND && op->arg[0]->aux)
                 pl->root = place_of(op->arg[0])->root;
             op->res[i]->aux = pl;
             at[i] = pl->where;

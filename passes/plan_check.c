@@ -41,7 +41,7 @@ place_of(const ir_value *v)
 static bool
 extent_of(const ir_value *v, extent *e)
 {
-    while (v->def && pass_is_view(v->def) && place_of(v) == PLAN_VIEW)
+    while (v->def && pass_is_view(v->def) && place_of(v) == PASS_IN_OPERAND)
         v = v->def->arg[0];
     int64_t at = v->def ? place_of(v) : -1;
     *e = (extent){at, at + ir_type_bytes(v->type), v};
@@ -69,7 +69,7 @@ check_reads(replay *r, const ir_op *op)
     for (int i = 0; i < op->narg; i++) {
         const ir_value *v = op->arg[i];
         bool inside = pass_is_ew(op) && v->def && !pass_is_view(v->def) &&
-                      (v->def->code == IR_OP_const || place_of(v) == PLAN_REGISTER);
+                      (v->def->code == IR_OP_const || place_of(v) == PASS_IN_REGISTER);
         for (int k = 0; k < r->now.n; k++)
             inside |= r->now.at[k] == v->def;
         if (inside || !extent_of(v, &e))

@@ -10,21 +10,6 @@
 
 #include "pass.h"
 
-/* What attribute `at` says of results that have no place of their own in the arena. */
-enum { PLAN_REGISTER = -1, PLAN_GRADIENT = -2, PLAN_VIEW = -3 };
-
-static inline bool
-pass_is_ew(const ir_op *op)
-{
-    return ir_ops[op->code].flags & IR_EW;
-}
-
-static inline bool
-pass_is_view(const ir_op *op)
-{
-    return ir_ops[op->code].flags & IR_VIEW;
-}
-
 /* A constant whose users all are elementwise: each writes it as a literal, so it needs
  * neither memory nor code. */
 bool pass_is_literal(const ir_uses *, const ir_op *);
