@@ -1,0 +1,179 @@
+/* Products: oneDNN's and our own against plain loops, and the same for any thread count. */
+#include "kernel.h"
+#include "runtime/cpu/mm_int.h"
+
+typedef struct shape {
+    int64_t m, n, k;
+    int64_t extra; /* added to leading dimensions */
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 1, 0},     {1, 5, 7, 0},     {5, 1, 700, 3},    {14, 32, 64, 0},
+    {15, 33, 65, 1},  {37, 53, 71, 5},  {64, 64, 2048, 0}, {2, 128, 1500, 0},
+    {128, 8, 300, 0}, {8, 128, 300, 2}, {130, 70, 800, 0}, {100, 200, 50, 0},
+    {256, 96, 1, 0},
+};
+
+static rt_gemm_desc
+describe(const shape *z, unsigned form)
+{
+    rt_gemm_desc d = {.m = z->m,
+                      .n = z->n,
+                      .k = z->k,
+                      .ta = form & 1,
+                      .tb = form >> 1 & 1,
+                      .bias = form >> 2 & 1,
+                      .add = form >> 3 & 1,
+                      .batch = 1,
+                      .alpha = 1};
+    d.lda = (d.ta ? d.m : d.k) + z->extra;
+    d.ldb = (d.tb ? d.k : d.n) + z->extra;
+    d.ldc = d.n + z->extra;
+    return d;
+}
+
+static int64_t
+rows_of(int64_t rows, int64_t ld)
+{
+    return rows * ld;
+}
+
+typedef struct operands {
+    float *a, *b, *c, *bias;
+    int64_t na, nb, nc;
+} operands;
+
+static operands
+make(const rt_gemm_desc *d)
+{
+    operands o = {.na = rows_of(d->ta ? d->k : d->m, d->lda) + (d->batch - 1) * d->sa,
+                  .nb = rows_of(d->tb ? d->n : d->k, d->ldb) + (d->batch - 1) * d->sb,
+                  .nc = rows_of(d->m, d->ldc) + (d->batch - 1) * d->sc};
+    o.a = kt_noise(o.na, 1, 1);
+    o.b = kt_noise(o.nb, 2, 1);
+    o.c = kt_noise(o.nc, 3, 1);
+    o.bias = kt_noise(d->n, 4, 1);
+    return o;
+}
+
+/* What C shall be; gaps between rows keep C's old values. */
+static double *
+expect(const rt_gemm_desc *d, const operands *o)
+{
+    double *c = kt_doubles(o->nc);
+    for (int64_t i = 0; i < o->nc; i++)
+        c[i] = (double)o->c[i];
+    for (int64_t q = 0; q < d->batch; q++)
+        for (int64_t i = 0; i < d->m; i++)
+            for (int64_t j = 0; j < d->n; j++) {
+                const float *a = o->a + q * d->sa, *b = o->b + q * d->sb;
+                double s = 0;
+                for (int64_t p = 0; p < d->k; p++)
+                    s += (double)a[d->ta ? p * d->lda + i : i * d->lda + p] *
+                         (double)b[d->tb ? j * d->ldb + p : p * d->ldb + j];
+                double *to = &c[q * d->sc + i * d->ldc + j];
+                *to = (double)d->alpha * s + (d->bias ? (double)o->bias[j] : 0) +
+                      (d->add ? *to : 0);
+            }
+    return c;
+}
+
+static void
+check_product(rt_gemm_desc *d)
+{
+    operands o = make(d);
+    double *want = expect(d, &o);
+    rt_program p = {.ngemm = 1, .gemm = d};
+    void *out[KT_TEAMS];
+    for (int team = 0; team < KT_TEAMS; team++) {
+        d->scratch = rt_gemm_scratch(d, kt_threads[team]);
+        NEED(d->scratch >= 0);
+        rt_stream *s = kt_open(&p, kt_threads[team]);
+        out[team] = kt_copy(o.c, o.nc);
+        rt_gemm(s, 0, out[team], o.a, o.b, o.bias, kt_bytes(d->scratch));
+        rt_device_close(s);
+    }
+    CHECK(kt_same(out, o.nc * (int64_t)sizeof(float)));
+    CHECK_NEAR(kt_error(out[0], want, o.nc), 0, 2e-7 * (double)d->k + 1e-6);
+    kt_done();
+}
+
+TEST(every_form_of_a_product)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (unsigned form = 0; form < 16; form++) {
+            rt_gemm_desc d = describe(&shapes[i], form);
+            check_product(&d);
+        }
+}
+
+TEST(alpha_scales_the_product_only)
+{
+    for (unsigned form = 0; form < 16; form++) {
+        rt_gemm_desc d = describe(&shapes[5], form);
+        d.alpha = -0.5f;
+        check_product(&d);
+    }
+}
+
+TEST(batches_and_shared_operands)
+{
+    for (unsigned form = 0; form < 16; form++)
+        for (int share = 0; share < 3; share++) {
+            rt_gemm_desc d = describe(&shapes[5], form);
+            d.batch = 3;
+            d.sa = share == 1 ? 0 : rows_of(d.ta ? d.k : d.m, d.lda);
+            d.sb = share == 2 ? 0 : rows_of(d.tb ? d.n : d.k, d.ldb);
+            d.sc = rows_of(d.m, d.ldc);
+            check_product(&d);
+        }
+}
+
+TEST(a_plan_for_more_threads_serves_fewer)
+{
+    rt_gemm_desc d = describe(&shapes[6], 0);
+    operands o = make(&d);
+    double *want = expect(&d, &o);
+    rt_program p = {.ngemm = 1, .gemm = &d};
+    d.scratch = 0; /* too little: the device brings its own */
+    rt_stream *s = kt_open(&p, 2);
+    rt_gemm(s, 0, o.c, o.a, o.b, NULL, NULL);
+    rt_device_close(s);
+    CHECK_NEAR(kt_error(o.c, want, o.nc), 0, 1e-3);
+    kt_done();
+}
+
+/* Panels and k blocks: sizes around their limits. */
+TEST(own_product_across_panels)
+{
+    static const shape z[] = {
+        {2049, 40, 9, 0}, {15, 2050, 10, 0}, {20, 40, 769, 0}, {30, 33, 1600, 0}};
+    for (size_t i = 0; i < sizeof z / sizeof *z; i++)
+        for (unsigned form = 0; form < 16; form++) {
+            rt_gemm_desc d = describe(&z[i], form);
+            operands o = make(&d);
+            double *want = expect(&d, &o);
+            rt_mm g = {d.m,
+                       d.n,
+                       d.k,
+                       d.ta,
+                       d.tb,
+                       d.add,
+                       1,
+                       d.lda,
+                       d.ldb,
+                       d.ldc,
+                       o.a,
+                       o.b,
+                       d.bias ? o.bias : NULL,
+                       NULL};
+            void *out[KT_TEAMS];
+            for (int team = 0; team < KT_TEAMS; team++) {
+                g.c = out[team] = kt_copy(o.c, o.nc);
+                rt_mm_run(&g, kt_threads[team], kt_bytes(rt_mm_scratch(d.m, d.n, d.k)));
+            }
+            CHECK(kt_same(out, o.nc * (int64_t)sizeof(float)));
+            CHECK_NEAR(kt_error(out[0], want, o.nc), 0, 2e-7 * (double)d.k + 1e-6);
+            kt_done();
+        }
+}

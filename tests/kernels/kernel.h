@@ -1,0 +1,141 @@
+/* kernel.h -- what tests of CPU kernels share.
+ *
+ * RUN_TEAMS runs its body once for each of several thread counts on an opened device; the
+ * body fills out[team] and results are compared bit by bit afterwards. Every buffer comes
+ * from kt_floats() or kt_bytes(): filled with NaN, its end guarded, freed by kt_done().
+ */
+#ifndef EFFICC_KERNEL_TEST_H
+#define EFFICC_KERNEL_TEST_H
+
+#include "runtime/include/efficc_rt.h"
+#include "test.h"
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KT_TEAMS = 3, KT_GUARD = 64 };
+static const int kt_threads[KT_TEAMS] = {1, 2, 3};
+
+typedef struct kt_block { /* before each buffer */
+    struct kt_block *next;
+    size_t bytes;
+    char pad[KT_GUARD - sizeof(void *) - sizeof(size_t)];
+} kt_block;
+static kt_block *kt_blocks;
+
+/* NaN everywhere, so that what is not written shows. */
+static inline void *
+kt_bytes(int64_t n)
+{
+    size_t bytes = (size_t)n;
+    size_t whole = (sizeof(kt_block) + bytes + 2 * KT_GUARD - 1) / KT_GUARD * KT_GUARD;
+    kt_block *b = aligned_alloc(KT_GUARD, whole);
+    NEED(b != NULL);
+    memset(b, 0xff, whole);
+    b->next = kt_blocks;
+    b->bytes = bytes;
+    kt_blocks = b;
+    return b + 1;
+}
+
+static inline float *
+kt_floats(int64_t n)
+{
+    return kt_bytes(n * (int64_t)sizeof(float));
+}
+
+static inline uint32_t
+kt_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+/* n floats in (-range, range), the same for the same seed. */
+static inline float *
+kt_noise(int64_t n, uint32_t seed, float range)
+{
+    float *x = kt_floats(n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ((float)kt_random(&seed) / 8388608.0f - 1) * range;
+    return x;
+}
+
+static inline float *
+kt_copy(const float *x, int64_t n)
+{
+    return memcpy(kt_floats(n), x, (size_t)n * sizeof *x);
+}
+
+/* Frees all buffers; fails where one was written past its end. */
+static inline void
+kt_done(void)
+{
+    while (kt_blocks) {
+        kt_block *b = kt_blocks;
+        const unsigned char *end = (const unsigned char *)(b + 1) + b->bytes;
+        for (int i = 0; i < KT_GUARD / 2; i++)
+            if (end[i] != 0xff) {
+                CHECK(!"a buffer was written past its end");
+                break;
+            }
+        kt_blocks = b->next;
+        free(b);
+    }
+}
+
+static inline rt_stream *
+kt_open(rt_program *p, int threads)
+{
+    char error[256] = "";
+    rt_stream *s = NULL;
+    omp_set_num_threads(4); /* also where there is one processor */
+    p->threads = threads;
+    bool ok = rt_device_open(p, &s, error, sizeof error);
+    if (!ok)
+        printf("  %s\n", error);
+    NEED(ok);
+    return s;
+}
+
+#define RUN_TEAMS(program, s, team)                                \
+    for (int team = 0; team < KT_TEAMS; team++)                    \
+        for (rt_stream *s = kt_open(program, kt_threads[team]); s; \
+             rt_device_close(s), s = NULL)
+
+static inline bool
+kt_same(void *const out[KT_TEAMS], int64_t bytes)
+{
+    for (int i = 1; i < KT_TEAMS; i++)
+        if (memcmp(out[0], out[i], (size_t)bytes))
+            return false;
+    return true;
+}
+
+/* Largest |got - want|; infinity where one is NaN and the other is not. */
+static inline double
+kt_error(const float *got, const double *want, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - want[i]);
+        if (isnan(d) || isinf((double)got[i]) || isinf(want[i]))
+            d = (double)got[i] == want[i] || (isnan(got[i]) && isnan(want[i]))
+                    ? 0
+                    : INFINITY;
+        worst = fmax(worst, d);
+    }
+    return worst;
+}
+
+static inline double *
+kt_doubles(int64_t n)
+{
+    double *x = kt_bytes(n * (int64_t)sizeof(double));
+    memset(x, 0, (size_t)n * sizeof *x);
+    return x;
+}
+
+#endif

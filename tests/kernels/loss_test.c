@@ -1,0 +1,213 @@
+/* Cross entropy of given logits, and of a chunked head, against plain loops in double. */
+#include "kernel.h"
+
+typedef struct want {
+    double loss, *d, *prob; /* d: of logits, without scale */
+    int64_t right, *best;
+} want;
+
+/* From logits in double. */
+static want
+reference(const double *x, const int64_t *targets, int64_t rows, int64_t c)
+{
+    want w = {.d = kt_doubles(rows * c),
+              .prob = kt_doubles(rows * c),
+              .best = kt_bytes(rows * 8)};
+    for (int64_t r = 0; r < rows; r++) {
+        const double *in = x + r * c;
+        int64_t best = 0;
+        double sum = 0;
+        for (int64_t k = 0; k < c; k++)
+            best = in[k] > in[best] ? k : best;
+        for (int64_t k = 0; k < c; k++)
+            sum += exp(in[k] - in[best]);
+        for (int64_t k = 0; k < c; k++)
+            w.prob[r * c + k] = exp(in[k] - in[best]) / sum;
+        w.best[r] = targets[r] == RT_IGNORE ? -1 : best;
+        if (targets[r] == RT_IGNORE)
+            continue;
+        for (int64_t k = 0; k < c; k++)
+            w.d[r * c + k] = w.prob[r * c + k] - (k == targets[r] ? 1 : 0);
+        w.loss += in[best] + log(sum) - in[targets[r]];
+        w.right += best == targets[r];
+    }
+    return w;
+}
+
+static int64_t *
+targets_of(int64_t rows, int64_t c, int kind)
+{
+    int64_t *t = kt_bytes(rows * (int64_t)sizeof *t);
+    uint32_t seed = 9;
+    for (int64_t r = 0; r < rows; r++) {
+        bool on = kind == 0 || (kind == 1 && r % 3 != 1);
+        t[r] = on ? kt_random(&seed) % c : RT_IGNORE;
+    }
+    return t;
+}
+
+TEST(cross_entropy_of_logits)
+{
+    static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
+    for (int i = 0; i < 15; i++) {
+        int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
+        float *x = kt_noise(n, 1, 8), scale = 0.25f, loss[KT_TEAMS], loss2;
+        int64_t *t = targets_of(rows, c, i % 3), right = -1;
+        rt_program program = {0};
+        void *prob[KT_TEAMS], *dx[KT_TEAMS];
+        double *xd = kt_doubles(n);
+        for (int64_t k = 0; k < n; k++)
+            xd[k] = (double)x[k];
+        want w = reference(xd, t, rows, c);
+        for (int64_t k = 0; k < n; k++)
+            w.d[k] *= 0.25;
+        RUN_TEAMS(&program, s, team)
+        {
+            prob[team] = kt_floats(n), dx[team] = kt_floats(n);
+            rt_ce(s, &loss[team], &right, prob[team], x, t, &scale, rows, c);
+            rt_ce_grad(s, &loss2, dx[team], x, t, &scale, rows, c);
+            CHECK(loss2 == loss[team]);
+        }
+        CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+        CHECK(kt_same(prob, n * (int64_t)sizeof(float)));
+        CHECK(kt_same(dx, n * (int64_t)sizeof(float)));
+        CHECK_NEAR((double)loss[0], 0.25 * w.loss, 1e-6 * (1 + w.loss));
+        CHECK_NEAR(kt_error(prob[0], w.prob, n), 0, 5e-7);
+        CHECK_NEAR(kt_error(dx[0], w.d, n), 0, 5e-7);
+        CHECK(right == w.right);
+        kt_done();
+    }
+}
+
+TEST(the_first_of_equal_logits_is_predicted)
+{
+    rt_program program = {0};
+    float x[2][3] = {{1, 5, 5}, {2, 2, 2}}, prob[2][3], loss, scale = 1;
+    int64_t t[2] = {2, 0}, right;
+    rt_stream *s = kt_open(&program, 1);
+    rt_ce(s, &loss, &right, prob[0], x[0], t, &scale, 2, 3);
+    rt_device_close(s);
+    CHECK(right == 1);
+}
+
+typedef struct head {
+    rt_head d;
+    float *x, *w, *bias;
+    int64_t *targets, nx, nw;
+} head;
+
+static head
+make(int64_t rows, int64_t h, int64_t v, int64_t chunk, int form)
+{
+    head p = {.d = {rows, h, v, chunk, form & 1}, .nx = rows * h, .nw = h * v};
+    p.x = kt_noise(p.nx, 1, 1);
+    p.w = kt_noise(p.nw, 2, 1);
+    p.bias = form & 2 ? kt_noise(v, 3, 2) : NULL;
+    p.targets = targets_of(rows, v, form >> 2);
+    return p;
+}
+
+static int64_t
+w_at(const head *p, int64_t i, int64_t j) /* input i, output j */
+{
+    return p->d.tb ? j * p->d.h + i : i * p->d.v + j;
+}
+
+static double *
+logits_of(const head *p)
+{
+    double *y = kt_doubles(p->d.rows * p->d.v);
+    for (int64_t r = 0; r < p->d.rows; r++)
+        for (int64_t j = 0; j < p->d.v; j++) {
+            double s = p->bias ? (double)p->bias[j] : 0;
+            for (int64_t i = 0; i < p->d.h; i++)
+                s += (double)p->x[r * p->d.h + i] * (double)p->w[w_at(p, i, j)];
+            y[r * p->d.v + j] = s;
+        }
+    return y;
+}
+
+static void
+check_eval(const head *p, const want *w, float scale)
+{
+    rt_program program = {0};
+    float loss[KT_TEAMS];
+    int64_t right = -1, *pred = kt_bytes(p->d.rows * 8);
+    RUN_TEAMS(&program, s, team)
+    {
+        int64_t bytes = rt_head_ce_scratch(p->d.rows, p->d.h, p->d.v, p->d.chunk, false,
+                                           kt_threads[team]);
+        rt_head_ce(s, &loss[team], &right, pred, p->x, p->w, p->targets, &scale,
+                   p->bias, &p->d, kt_bytes(bytes));
+        CHECK(right == w->right);
+        CHECK(!memcmp(pred, w->best, (size_t)p->d.rows * 8));
+    }
+    CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+    CHECK_NEAR((double)loss[0], (double)scale * w->loss, 1e-6 * (1 + w->loss));
+}
+
+typedef struct grads {
+    double *dx, *dw, *db;
+} grads;
+
+static grads
+gradients(const head *p, const want *w, double scale)
+{
+    grads g = {kt_doubles(p->nx), kt_doubles(p->nw), kt_doubles(p->d.v)};
+    for (int64_t r = 0; r < p->d.rows; r++)
+        for (int64_t j = 0; j < p->d.v; j++) {
+            double d = scale * w->d[r * p->d.v + j];
+            g.db[j] += d;
+            for (int64_t i = 0; i < p->d.h; i++) {
+                g.dx[r * p->d.h + i] += d * (double)p->w[w_at(p, i, j)];
+                g.dw[w_at(p, i, j)] += d * (double)p->x[r * p->d.h + i];
+            }
+        }
+    return g;
+}
+
+static void
+check_grad(const head *p, const want *w, float scale)
+{
+    rt_program program = {0};
+    grads g = gradients(p, w, (double)scale);
+    float *base = kt_noise(p->nw, 7, 1), loss[KT_TEAMS];
+    void *dx[KT_TEAMS], *dw[KT_TEAMS], *db[KT_TEAMS];
+    for (int64_t i = 0; i < p->nw; i++)
+        g.dw[i] += (double)base[i];
+    for (int64_t i = 0; i < p->d.v; i++)
+        g.db[i] += (double)base[i];
+    RUN_TEAMS(&program, s, team)
+    {
+        int64_t bytes = rt_head_ce_scratch(p->d.rows, p->d.h, p->d.v, p->d.chunk, true,
+                                           kt_threads[team]);
+        void *scratch = kt_bytes(bytes);
+        dx[team] = kt_floats(p->nx), dw[team] = kt_copy(base, p->nw);
+        db[team] = kt_copy(base, p->d.v);
+        rt_head_ce_grad(s, &loss[team], dx[team], NULL, NULL, p->x, p->w, p->targets,
+                        &scale, p->bias, &p->d, scratch);
+        rt_head_ce_grad(s, &loss[team], dx[team], dw[team], db[team], p->x, p->w,
+                        p->targets, &scale, p->bias, &p->d, scratch);
+    }
+    CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+    CHECK(kt_same(dx, p->nx * 4) && kt_same(dw, p->nw * 4) && kt_same(db, p->d.v * 4));
+    CHECK_NEAR((double)loss[0], (double)scale * w->loss, 1e-6 * (1 + w->loss));
+    CHECK_NEAR(kt_error(dx[0], g.dx, p->nx), 0, 3e-6);
+    CHECK_NEAR(kt_error(dw[0], g.dw, p->nw), 0, 3e-6);
+    CHECK_NEAR(kt_error(db[0], g.db, p->d.v), 0, 3e-6);
+}
+
+/* form: bit 0 tb, bit 1 bias, above: rows supervised all, two thirds, none. */
+TEST(head_with_cross_entropy_in_chunks)
+{
+    static const int64_t z[][4] = {
+        {1, 1, 1, 1}, {10, 8, 33, 4}, {65, 20, 150, 64}, {40, 33, 2100, 512}};
+    for (size_t i = 0; i < sizeof z / sizeof *z; i++)
+        for (int form = 0; form < 12; form++) {
+            head p = make(z[i][0], z[i][1], z[i][2], z[i][3], form);
+            want w = reference(logits_of(&p), p.targets, p.d.rows, p.d.v);
+            check_eval(&p, &w, 0.1f);
+            check_grad(&p, &w, 0.1f);
+            kt_done();
+        }
+}

@@ -1,0 +1,210 @@
+/* Norm, clipping, AdamW and SGD over a program's flat buffers, and opening the device. */
+#include "kernel.h"
+
+enum { NUNIT = 2, NPARAM = 4, STEPS = 5 };
+static const rt_param params[NPARAM] = {
+    {.name = "w", .cls = RT_TRAIN, .unit = 0, .offset = 0, .n = 3001, .rank = 2},
+    {.name = "b", .cls = RT_TRAIN, .unit = 0, .offset = 12032, .n = 70, .rank = 1},
+    {.name = "frozen", .cls = RT_FROZEN, .unit = 1, .offset = 0, .n = 16, .rank = 2},
+    {.name = "big", .cls = RT_TRAIN, .unit = 1, .offset = 64, .n = 40000, .rank = 3},
+};
+static const int64_t unit_bytes[NUNIT][RT_NCLASSES] = {
+    {12352, 12352, 12352, 12352, 0, 0}, {160064, 160064, 160064, 160064, 64, 0}};
+static const char *const units[NUNIT] = {"u", "v"};
+
+static rt_program
+program_of(void)
+{
+    return (rt_program){.nunit = NUNIT,
+                        .unit = units,
+                        .unit_bytes = unit_bytes,
+                        .nparam = NPARAM,
+                        .param = params};
+}
+
+typedef struct state {
+    char *base[RT_NCLASSES][NUNIT];
+    rt_run run;
+} state;
+
+/* Parameters of noise, gradients of step k, moments zero; pads are zero. */
+static state *
+make(const rt_program *p)
+{
+    state *s = kt_bytes(sizeof *s);
+    memset(s, 0, sizeof *s);
+    s->run.program = p;
+    for (int c = 0; c < RT_NCLASSES; c++) {
+        for (int u = 0; u < NUNIT; u++) {
+            s->base[c][u] = kt_bytes(unit_bytes[u][c]);
+            memset(s->base[c][u], 0, (size_t)unit_bytes[u][c]);
+        }
+        s->run.base[c] = s->base[c];
+    }
+    return s;
+}
+
+static float *
+data(state *s, rt_class c, const rt_param *q)
+{
+    return (float *)(s->base[c][q->unit] + q->offset);
+}
+
+static void
+fill(state *s, rt_class c, uint32_t seed, float range)
+{
+    for (int i = 0; i < NPARAM; i++) {
+        if (params[i].cls != RT_TRAIN)
+            continue;
+        float *x = kt_noise(params[i].n, seed + (uint32_t)i, range);
+        memcpy(data(s, c, &params[i]), x, (size_t)params[i].n * sizeof *x);
+    }
+}
+
+/* The same steps in double, as PyTorch writes them. */
+static void
+reference(const rt_param *q, const rt_hyper *h, double coef, double *x[4])
+{
+    double *p = x[0], *g = x[1], *m = x[2], *v = x[3], t = (double)h->step;
+    double wd = h->decay_all || q->rank >= 2 ? h->weight_decay : 0;
+    for (int64_t i = 0; i < q->n; i++) {
+        double d = g[i] * coef;
+        if (h->sgd) {
+            p[i] -= h->lr * (d + wd * p[i]);
+            continue;
+        }
+        m[i] = h->beta1 * m[i] + (1 - h->beta1) * d;
+        v[i] = h->beta2 * v[i] + (1 - h->beta2) * d * d;
+        p[i] -= h->lr * wd * p[i];
+        p[i] -= h->lr / (1 - pow(h->beta1, t)) * m[i] /
+                (sqrt(v[i]) / sqrt(1 - pow(h->beta2, t)) + h->eps);
+    }
+}
+
+static void
+check_steps(rt_hyper h)
+{
+    rt_program p = program_of();
+    void *out[KT_TEAMS];
+    double *x[NPARAM][4];
+    RUN_TEAMS(&p, s, team)
+    {
+        state *z = make(&p);
+        fill(z, RT_TRAIN, 1, 1);
+        for (int i = 0; i < NPARAM; i++)
+            for (int c = 0; c < 4; c++) {
+                x[i][c] = kt_doubles(params[i].n);
+                if (c == 0 && params[i].cls == RT_TRAIN)
+                    for (int64_t k = 0; k < params[i].n; k++)
+                        x[i][0][k] = (double)data(z, RT_TRAIN, &params[i])[k];
+            }
+        for (h.step = 1; h.step <= STEPS; h.step++) {
+            float coef = 0.5f + 0.1f * (float)h.step;
+            z->run.hyper = h;
+            fill(z, RT_GRAD, (uint32_t)(10 * h.step), 0.01f);
+            for (int u = 0; u < NUNIT; u++)
+                rt_optim(s, &z->run, u, &coef);
+            for (int i = 0; i < NPARAM; i++) {
+                if (params[i].cls != RT_TRAIN)
+                    continue;
+                for (int64_t k = 0; k < params[i].n; k++)
+                    x[i][1][k] = (double)data(z, RT_GRAD, &params[i])[k];
+                reference(&params[i], &h, (double)coef, x[i]);
+            }
+        }
+        for (int i = 0; i < NPARAM; i++)
+            if (params[i].cls == RT_TRAIN)
+                CHECK_NEAR(
+                    kt_error(data(z, RT_TRAIN, &params[i]), x[i][0], params[i].n), 0,
+                    1e-6);
+        CHECK(*(float *)z->base[RT_FROZEN][1] == 0);
+        out[team] = z->base[RT_TRAIN][1];
+    }
+    CHECK(kt_same(out, unit_bytes[1][RT_TRAIN]));
+    kt_done();
+}
+
+TEST(adamw_decays_matrices)
+{
+    check_steps((rt_hyper){
+        .lr = 1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8});
+}
+
+TEST(adamw_decays_all)
+{
+    check_steps((rt_hyper){.lr = 1e-2,
+                           .weight_decay = 0.1,
+                           .beta1 = 0.8,
+                           .beta2 = 0.95,
+                           .eps = 1e-6,
+                           .decay_all = true});
+}
+
+TEST(sgd)
+{
+    check_steps((rt_hyper){.lr = 0.1, .weight_decay = 0.05, .sgd = true});
+}
+
+TEST(norm_counts_every_gradient_once)
+{
+    rt_program p = program_of();
+    float got[KT_TEAMS];
+    RUN_TEAMS(&p, s, team)
+    {
+        state *z = make(&p);
+        double want = 0;
+        fill(z, RT_GRAD, 3, 1);
+        for (int i = 0; i < NPARAM; i++)
+            for (int64_t k = 0; params[i].cls == RT_TRAIN && k < params[i].n; k++)
+                want += pow((double)data(z, RT_GRAD, &params[i])[k], 2);
+        rt_norm2(s, &got[team], &z->run);
+        CHECK_NEAR((double)got[team], want, 1e-7 * want);
+    }
+    CHECK(got[1] == got[0] && got[2] == got[0]);
+    kt_done();
+}
+
+TEST(clipping)
+{
+    rt_program p = program_of();
+    rt_run run = {.program = &p};
+    float norm2 = 16, coef = -1;
+    rt_stream *s = kt_open(&p, 1);
+    rt_clip_scale(s, &coef, &norm2, &run);
+    CHECK(coef == 1);
+    run.hyper.max_norm = 1;
+    rt_clip_scale(s, &coef, &norm2, &run);
+    CHECK_NEAR((double)coef, 1 / (4 + 1e-6), 1e-8);
+    run.hyper.max_norm = 8;
+    rt_clip_scale(s, &coef, &norm2, &run);
+    CHECK(coef == 1);
+    rt_device_close(s);
+}
+
+TEST(memory_is_zero_and_aligned)
+{
+    static const size_t sizes[] = {0, 1, 4096, (2 << 20) + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *x = rt_alloc(sizes[i]);
+        NEED(x != NULL);
+        CHECK((uintptr_t)x % RT_ALIGN == 0);
+        for (size_t k = 0; k < sizes[i]; k++)
+            CHECK(x[k] == 0);
+    }
+    CHECK(rt_alloc((size_t)1 << 60) == NULL);
+}
+
+TEST(a_missing_processor_feature_is_named)
+{
+    static const char *const odd[] = {"no-such-feature", NULL};
+    rt_program p = {.threads = 1, .cpu_features = odd};
+    char error[200];
+    rt_stream *s;
+    CHECK(!rt_device_open(&p, &s, error, sizeof error));
+    CHECK(s == NULL && strstr(error, "no-such-feature"));
+    static const char *const here[] = {"sse4.2", NULL};
+    p.cpu_features = here;
+    CHECK(rt_device_open(&p, &s, error, sizeof error));
+    rt_device_close(s);
+    rt_device_close(NULL);
+}
