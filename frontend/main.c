@@ -39,11 +39,12 @@ read_input(ef_ctx *ctx, fe_model **model)
     return text ? ir_parse(ctx, path, text) : NULL;
 }
 
-/* Sources, weights, template and trainer into the folder. */
+/* Sources, weights, template and trainer into the temporary folder. */
 static bool
 write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *target,
-             const char *dir)
+             fe_output *out)
 {
+    const char *dir = fe_output_dir(out);
     if (!cg_emit(m, target, dir))
         return false;
     if (model && !ctx->cfg->lora_r) { /* adapters are written without the model */
@@ -52,7 +53,10 @@ write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *targ
         if (!fe_write_template(ctx, model, m, bytes, holes))
             return false;
     }
-    return !ctx->cfg->build || cg_build(ctx, dir);
+    if (!ctx->cfg->build || cg_build(ctx, dir))
+        return true;
+    fe_output_keep(out); /* for a look at the log that cg_build() named */
+    return false;
 }
 
 static bool
@@ -63,8 +67,7 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     ir_module *m = read_input(ctx, &model);
     bool ok = m && pass_run(m, target, &stopped);
     if (ok && !stopped)
-        ok = fe_output_begin(out) &&
-             write_output(ctx, m, model, target, fe_output_dir(out)) &&
+        ok = fe_output_begin(out) && write_output(ctx, m, model, target, out) &&
              fe_output_commit(out);
     if (m)
         ir_module_free(m);

@@ -45,6 +45,8 @@ map_file(ef_ctx *ctx, const char *path, mapping *f)
         f->at = mmap(NULL, f->n, PROT_READ, MAP_PRIVATE, fd, 0);
         if (f->at == MAP_FAILED)
             wrong = strerror(errno);
+        else /* else the kernel may map 2 MB around each byte that is looked at */
+            madvise(f->at, f->n, MADV_NOHUGEPAGE);
     }
     close(fd);
     return !wrong || ef_error(ctx, NULL, E_ONNX_FILE, wrong);

@@ -238,6 +238,13 @@ fe_output_commit(fe_output *o)
 }
 
 void
+fe_output_keep(fe_output *o)
+{
+    ef_note(o->ctx, "the sources stay in %s", o->temp);
+    o->temp = unfinished = NULL;
+}
+
+void
 fe_output_close(fe_output *o)
 {
     if (!o || !o->temp)
