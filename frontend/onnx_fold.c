@@ -215,7 +215,7 @@ table_of(fe_imp *im, const fe_val *v)
                         im->block->unit);
     t->p->init = IR_INIT_VALUES;
     t->p->values = ef_dup(im->m->arena, v->data, bytes);
-    t->p->loc = v->name;
+    t->p->loc = v->name ? ef_intern(im->ctx, v->name) : NULL; /* outlives the import */
     t->next = first;
     ef_map_set(im->arena, &im->tables, key, t);
     return t->p;
