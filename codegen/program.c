@@ -30,8 +30,7 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
 {
     static const char *const cls[] = {
         [IR_TRAIN] = "RT_TRAIN", [IR_FROZEN] = "RT_FROZEN", [IR_CONST] = "RT_CONST"};
-    static const char *const role[] = {[IR_BASE] = "RT_BASE",
-                                       [IR_LORA_A] = "RT_LORA_A",
+    static const char *const role[] = {[IR_LORA_A] = "RT_LORA_A",
                                        [IR_LORA_B] = "RT_LORA_B",
                                        [IR_HEAD] = "RT_HEAD",
                                        [IR_MODULE] = "RT_MODULE"};
@@ -51,11 +50,10 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
     if (p->transposed)
         field(&b, "transposed", "true");
     field(&b, "cls", cls[p->cls]);
-    field(&b, "role", role[p->role]);
-    field(&b, "dtype",
-          t->dtype == IR_I64    ? "RT_I64"
-          : t->dtype == IR_BOOL ? "RT_BOOL"
-                                : "RT_F32");
+    if (p->role != IR_BASE)
+        field(&b, "role", role[p->role]);
+    if (t->dtype != IR_F32)
+        field(&b, "dtype", t->dtype == IR_I64 ? "RT_I64" : "RT_BOOL");
     field(&b, "init", init[p->init]);
     ef_putf(&b, ", .unit = %d, .offset = %" PRId64 ", .n = %" PRId64, p->unit,
             p->offset, ir_type_count(t));
@@ -209,8 +207,10 @@ cg_input_table(cg *c, ef_buf *b)
                 cg_string(c->arena, v->name), role, t->rank);
         if (t->rank)
             ef_putf(&row, ", .dim = {%s}", cg_ints(c->arena, t->rank, t->dim));
-        ef_putf(&row, ", .used = %s, .limit = %" PRId64 "},", used ? "true" : "false",
-                limit == INT64_MAX ? 0 : limit);
+        ef_puts(&row, used ? ", .used = true" : "");
+        if (limit < INT64_MAX)
+            ef_putf(&row, ", .limit = %" PRId64, limit);
+        ef_puts(&row, "},");
         cg_code(b, 4, row.s);
     }
     ef_puts(b, "};\n");

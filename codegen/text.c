@@ -69,19 +69,50 @@ cg_ints(ef_arena *a, int n, const int64_t *x)
     return n ? b.s : "";
 }
 
-/* End of the piece of s that fits into room columns: behind the last character of `where`
- * that fits, or the first one if none does. */
+/* End of the first line of prose: behind the last space that fits into room columns, or the
+ * first one if none does. */
 static const char *
-piece(const char *s, size_t room, char where)
+prose_end(const char *s, size_t room)
 {
     const char *end = NULL;
     for (const char *p = s; *p; p++) {
-        if (*p == where && (!end || (size_t)(p - s) < room))
+        if (*p == ' ' && (!end || (size_t)(p - s) < room))
             end = p + 1;
         if ((size_t)(p - s) >= room && end)
             return end;
     }
     return s + strlen(s);
+}
+
+typedef struct cut { /* where a line of code may end */
+    const char *at;
+    int depth; /* of braces */
+} cut;
+
+/* End of the line of code that starts at s: behind the last comma that fits, else the last
+ * space; never inside a string or an inner pair of braces. *depth: of braces at both. */
+static const char *
+code_end(const char *s, size_t room, int *depth)
+{
+    cut comma = {0}, space = {0};
+    int d = *depth;
+    bool quoted = false;
+    if (strlen(s) <= room)
+        return s + strlen(s);
+    for (const char *p = s; *p && ((size_t)(p - s) < room || !(comma.at || space.at));
+         p++) {
+        if (quoted && *p == '\\' && p[1])
+            p++;
+        else if (*p == '"')
+            quoted = !quoted;
+        else if (!quoted && (*p == '{' || *p == '}'))
+            d += *p == '{' ? 1 : -1;
+        else if (!quoted && d <= 1 && *p == ' ')
+            *(p > s && p[-1] == ',' ? &comma : &space) = (cut){p, d};
+    }
+    cut end = comma.at ? comma : space;
+    *depth = end.depth;
+    return end.at ? end.at : s + strlen(s);
 }
 
 void
@@ -95,7 +126,7 @@ cg_comment(ef_buf *b, int indent, const char *text)
     }
     size_t room = (size_t)(WIDTH - indent - 6);
     for (const char *at = s, *end; *at; at = end) {
-        end = strlen(at) <= room ? at + strlen(at) : piece(at, room, ' ');
+        end = strlen(at) <= room ? at + strlen(at) : prose_end(at, room);
         ef_putf(b, "%*s%s%.*s", indent, "", at == s ? "/* " : " * ", (int)(end - at),
                 at);
         while (b->n && b->s[b->n - 1] == ' ')
@@ -108,11 +139,10 @@ void
 cg_code(ef_buf *b, int indent, const char *text)
 {
     size_t room = (size_t)(WIDTH - indent);
+    int depth = 0;
     for (const char *at = text, *end; *at; at = end) {
         int more = at == text ? 0 : 4;
-        end = piece(at, room - (size_t)more, ',');
-        if (strlen(at) <= room - (size_t)more)
-            end = at + strlen(at);
+        end = code_end(at, room - (size_t)more, &depth);
         ef_putf(b, "%*s%.*s\n", indent + more, "", (int)(end - at), at);
         while (*end == ' ')
             end++;
