@@ -288,7 +288,7 @@ rt_adapter_config_save(const rt_program *p, const char *dir, int64_t rank,
         else
             put_value(&t, p, row[i][0], rank, extra_modules);
     }
-    rt_putf(&t, "\n}\n");
+    rt_putf(&t, "\n}"); /* PEFT writes no newline at the end, either */
     char *path = rt_path(dir, "adapter_config.json");
     int code = rt_file_text(path, t.s);
     free(path);

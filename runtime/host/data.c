@@ -291,7 +291,9 @@ read_line(reader *r, char *line, size_t n)
     r->ok = true;
     if (r->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3))
         line += 3, n -= 3;
-    size_t blank = strspn(line, " \t\r\n");
+    while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+        line[--n] = 0;
+    size_t blank = strspn(line, " \t");
     if (blank == n)
         return;
     if (strlen(line) != n) {

@@ -182,6 +182,8 @@ int rt_adapter_config_save(const rt_program *, const char *dir, int64_t rank,
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
 /* Is there room on the disk for the results? */
 int rt_results_fit(const rt_program *, const char *dir);
+/* Can template.json be filled by this program? Asked at start, not after hours. */
+int rt_onnx_check(const rt_program *, const char *program_dir);
 int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
 /* NULL where to: stdout. */
 int rt_predict(rt_run *, const rt_data *, const char *to);

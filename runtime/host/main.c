@@ -133,6 +133,8 @@ prepare(host *h)
         code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
     if (!code && o->train_data)
         code = rt_results_fit(&h->program, o->output_dir);
+    if (!code && o->train_data && !h->program.lora_r)
+        code = rt_onnx_check(&h->program, h->dir);
     if (!code)
         code = open_device(h);
     if (!code)

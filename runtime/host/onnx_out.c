@@ -13,20 +13,39 @@
 
 typedef struct hole {
     double at, bytes;
-    const char *tensor;
+    const char *tensor; /* belongs to the JSON */
     bool transposed;
+    const rt_param *param; /* NULL: a tensor of base.safetensors, as it was */
 } hole;
+
+typedef struct holes {
+    char *path;
+    cJSON *json;
+    hole *at;
+    int n;
+    double size; /* of the finished file */
+} holes;
 
 typedef struct writer {
     const rt_run *run;
-    rt_st base; /* for tensors that the program does not hold */
+    rt_st base;
     FILE *from; /* template.onnx */
-    const char *json;
     rt_file to;
 } writer;
 
+/* ---- template.json ---- */
+
+static const rt_param *
+param_named(const rt_program *p, const char *name)
+{
+    for (int i = 0; i < p->nparam; i++)
+        if (!strcmp(p->param[i].name, name))
+            return &p->param[i];
+    return NULL;
+}
+
 static int
-read_hole(const cJSON *item, const char *path, hole *h)
+read_hole(const rt_program *p, const cJSON *item, const char *path, hole *h)
 {
     const cJSON *at = cJSON_GetObjectItemCaseSensitive(item, "at");
     const cJSON *bytes = cJSON_GetObjectItemCaseSensitive(item, "bytes");
@@ -36,13 +55,63 @@ read_hole(const cJSON *item, const char *path, hole *h)
     h->transposed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "transposed"));
     if (!cJSON_IsNumber(at) || !cJSON_IsNumber(bytes) || !h->tensor || !dtype)
         return rt_fail(RT_USER, "%s: a hole lacks at, bytes, tensor or dtype", path);
-    if (strcmp(dtype, "f32"))
-        return rt_fail(RT_USER, "%s: '%s' is to be written as %s, only f32 can be",
-                       path, h->tensor, dtype);
     h->at = at->valuedouble;
     h->bytes = bytes->valuedouble;
+    h->param = param_named(p, h->tensor);
+    if (!h->param)
+        return RT_OK;
+    if (strcmp(dtype, "f32"))
+        return rt_fail(RT_USER, "%s: '%s' is %s in the model; only f32 can be written",
+                       path, h->tensor, dtype);
+    if (h->bytes != 4.0 * (double)h->param->n || h->param->dtype != RT_F32 ||
+        (h->transposed && h->param->rank != 2))
+        return rt_fail(RT_USER, "%s: '%s' does not fit its hole; compile again", path,
+                       h->tensor);
     return RT_OK;
 }
+
+static int
+read_holes(const rt_program *p, const char *dir, holes *h)
+{
+    *h = (holes){.path = rt_path(dir, "template.json")};
+    int err, code = RT_OK;
+    char *text = rt_read_text(h->path, 1 << 30, &err);
+    if (!text)
+        return rt_fail(RT_USER, "%s: %s", h->path, strerror(err));
+    h->json = cJSON_Parse(text);
+    free(text);
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(h->json, "holes"), *item;
+    const cJSON *size = cJSON_GetObjectItemCaseSensitive(h->json, "size");
+    if (!cJSON_IsArray(list) || !cJSON_IsNumber(size))
+        return rt_fail(RT_USER, "%s has no size and holes", h->path);
+    h->size = size->valuedouble;
+    h->at = rt_new((size_t)cJSON_GetArraySize(list) + 1, sizeof *h->at);
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!code)
+            code = read_hole(p, item, h->path, &h->at[h->n++]);
+    }
+    return code;
+}
+
+static void
+free_holes(holes *h)
+{
+    cJSON_Delete(h->json);
+    free(h->path);
+    free(h->at);
+}
+
+int
+rt_onnx_check(const rt_program *p, const char *program_dir)
+{
+    holes h;
+    int code = read_holes(p, program_dir, &h);
+    free_holes(&h);
+    return code;
+}
+
+/* ---- model.onnx ---- */
 
 /* Bytes of the template up to offset `at` of the result (at < 0: all). */
 static int
@@ -62,15 +131,6 @@ copy_template(writer *w, double at)
     return w->to.code;
 }
 
-static const rt_param *
-param_named(const rt_program *p, const char *name)
-{
-    for (int i = 0; i < p->nparam; i++)
-        if (!strcmp(p->param[i].name, name))
-            return &p->param[i];
-    return NULL;
-}
-
 /* A tensor that no pass kept in the program, as it was. */
 static int
 copy_base(writer *w, const hole *h)
@@ -78,8 +138,8 @@ copy_base(writer *w, const hole *h)
     const rt_st_tensor *t = rt_st_find(&w->base, h->tensor);
     if (!t || h->transposed || (double)t->bytes != h->bytes)
         return rt_fail(RT_USER,
-                       "%s: '%s' is neither in the trainer nor in base.safetensors",
-                       w->json, h->tensor);
+                       "'%s' is neither in the trainer nor in base.safetensors",
+                       h->tensor);
     char buf[1 << 16];
     int code = RT_OK;
     for (uint64_t at = 0; at < t->bytes && !code; at += sizeof buf) {
@@ -94,40 +154,33 @@ copy_base(writer *w, const hole *h)
 static int
 fill(writer *w, const hole *h)
 {
-    const rt_param *p = param_named(w->run->program, h->tensor);
     int code = copy_template(w, h->at);
     if (code)
         return code;
     if ((double)w->to.at != h->at)
-        return rt_fail(RT_USER, "%s: holes overlap at '%s'", w->json, h->tensor);
-    if (!p)
+        return rt_fail(RT_USER, "template.json: holes overlap at '%s'", h->tensor);
+    if (!h->param)
         return copy_base(w, h);
-    if (h->bytes != 4.0 * (double)p->n || p->dtype != RT_F32 ||
-        (h->transposed && p->rank != 2))
-        return rt_fail(RT_USER, "%s: '%s' does not fit its hole", w->json, h->tensor);
-    rt_st_out o = {
-        .rank = p->rank, .data = rt_param_data(w->run, p), .transposed = h->transposed};
-    for (int d = 0; d < p->rank; d++)
-        o.dim[d] = p->dim[h->transposed ? 1 - d : d];
+    rt_st_out o = {.rank = h->param->rank,
+                   .data = rt_param_data(w->run, h->param),
+                   .transposed = h->transposed};
+    for (int d = 0; d < o.rank; d++)
+        o.dim[d] = h->param->dim[h->transposed ? 1 - d : d];
     rt_file_tensor(&w->to, &o);
     return w->to.code;
 }
 
 static int
-fill_all(writer *w, const cJSON *json)
+fill_all(writer *w, const holes *h)
 {
-    const cJSON *size = cJSON_GetObjectItemCaseSensitive(json, "size"), *item;
     int code = RT_OK;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "holes"))
-    {
-        hole h = {0};
-        code = code ? code : read_hole(item, w->json, &h);
-        code = code ? code : fill(w, &h);
-    }
-    code = code ? code : copy_template(w, -1);
-    if (!code && (!cJSON_IsNumber(size) || size->valuedouble != (double)w->to.at))
+    for (int i = 0; i < h->n && !code; i++)
+        code = fill(w, &h->at[i]);
+    if (!code)
+        code = copy_template(w, -1);
+    if (!code && h->size != (double)w->to.at)
         code = rt_fail(RT_USER, "%s: the finished file has not the size it should have",
-                       w->json);
+                       h->path);
     return code;
 }
 
@@ -135,31 +188,25 @@ int
 rt_onnx_save(const rt_run *run, const char *program_dir, const char *path)
 {
     char *template = rt_path(program_dir, "template.onnx");
-    char *holes = rt_path(program_dir, "template.json");
     char *base = rt_path(program_dir, "base.safetensors");
-    writer w = {.run = run, .json = holes, .from = fopen(template, "rb")};
-    int err = errno, code = rt_st_open(&w.base, base);
-    char *text = NULL;
+    holes h;
+    writer w = {.run = run, .from = fopen(template, "rb"), .base = {.fd = -1}};
+    int err = errno, code = read_holes(run->program, program_dir, &h);
     if (!code && !w.from)
         code = rt_fail(RT_USER, "%s: %s", template, strerror(err));
-    else if (!code && !(text = rt_read_text(holes, 1 << 30, &err)))
-        code = rt_fail(RT_USER, "%s: %s", holes, strerror(err));
-    cJSON *json = text ? cJSON_Parse(text) : NULL;
-    if (!code && !cJSON_IsObject(json))
-        code = rt_fail(RT_USER, "%s is not a JSON object", holes);
+    if (!code)
+        code = rt_st_open(&w.base, base);
     if (!code) {
         rt_file_open(&w.to, path);
-        code = fill_all(&w, json);
+        code = fill_all(&w, &h);
         w.to.code = w.to.code ? w.to.code : code; /* then nothing is put in its place */
         code = rt_file_done(&w.to);
     }
-    cJSON_Delete(json);
-    free(text);
     if (w.from)
         fclose(w.from);
     rt_st_close(&w.base);
+    free_holes(&h);
     free(template);
-    free(holes);
     free(base);
     return code;
 }

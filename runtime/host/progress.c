@@ -11,12 +11,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { NFIELDS = 7, MIN_BAR = 4, TEXT = 32 };
+enum { NFIELDS = 7, MIN_BAR = 4, SHORT = 32, TEXT = 48 };
 
 static const char *
 duration(double seconds)
 {
-    static char text[TEXT];
+    static char text[SHORT];
     long s = seconds < 0 ? 0 : seconds > 3.6e8 ? 360000000 : (long)(seconds + 0.5);
     if (s >= 3600)
         snprintf(text, sizeof text, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
@@ -28,7 +28,7 @@ duration(double seconds)
 static const char *
 count_text(double n)
 {
-    static char text[TEXT];
+    static char text[SHORT];
     if (n < 999.5)
         snprintf(text, sizeof text, "%.0f", n);
     else if (n < 99950)

@@ -1,0 +1,389 @@
+/* PEFT adapters: what PEFT wrote is read, what is written is what PEFT writes, and what the
+ * program does not compute is refused. */
+#include "test.h"
+
+#include "host_toy.h"
+
+#include <sys/stat.h>
+
+static rt_run run;
+static rt_program p;
+
+/* Buffers of plain memory: nothing here runs on a device. */
+static void
+open_run(const rt_param *param, int n)
+{
+    p.nparam = n;
+    p.param = param;
+    run = (rt_run){.program = &p};
+    for (int c = 0; c < RT_NCLASSES; c++) {
+        run.base[c] = calloc(1, sizeof(char *));
+        run.base[c][0] = calloc(1, 1 << 18);
+    }
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < param[i].n; k++)
+            rt_param_data(&run, &param[i])[k] = (float)(100 * i + (int)k + 1);
+}
+
+static void
+close_run(void)
+{
+    for (int c = 0; c < RT_NCLASSES; c++) {
+        free(run.base[c][0]);
+        free(run.base[c]);
+    }
+}
+
+static const char *const qv[] = {"query", "value", NULL};
+static const char *const fused[] = {"c_attn", NULL};
+static const char *const classifier[] = {"classifier", NULL};
+
+#define LORA(ab, kind, mod, at, r, c)                                               \
+    {                                                                               \
+        .name = mod "." ab, .role = kind, .n = (r) * (c), .rank = 2, .dim = {r, c}, \
+        .offset = at, .module = mod                                                 \
+    }
+#define ROWS(ab, kind, mod, p_, at, r, c, first)                                     \
+    {                                                                                \
+        .name = mod "." p_ "." ab, .role = kind, .n = (r) * (c), .rank = 2,          \
+        .dim = {r, c}, .offset = at, .module = mod, .part = p_, .part_start = first, \
+        .part_len = 2, .part_of = 6                                                  \
+    }
+
+static const rt_param whole[] = {
+    LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
+    LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
+    LORA("lora_A", RT_LORA_A, "l.0.value", 128, 2, 3),
+    LORA("lora_B", RT_LORA_B, "l.0.value", 192, 4, 2),
+    {.name = "classifier.weight",
+     .hf = "classifier.weight",
+     .onnx = "onnx::MatMul_1",
+     .role = RT_MODULE,
+     .transposed = true,
+     .n = 6,
+     .rank = 2,
+     .dim = {3, 2},
+     .offset = 256},
+    {.name = "classifier.bias",
+     .hf = "classifier.bias",
+     .role = RT_MODULE,
+     .n = 2,
+     .rank = 1,
+     .dim = {2},
+     .offset = 320},
+    {.name = "emb.weight",
+     .hf = "emb.weight",
+     .cls = RT_FROZEN,
+     .n = 4,
+     .rank = 2,
+     .dim = {2, 2}},
+};
+
+static const rt_param rows[] = {
+    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "q", 0, 2, 3, 0),
+    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "q", 64, 2, 2, 0),
+    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "v", 128, 2, 3, 4),
+    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "v", 192, 2, 2, 4),
+};
+
+static void
+open_whole(void)
+{
+    p = (rt_program){.task = "seq-cls",
+                     .lora_r = 2,
+                     .lora_alpha = 4,
+                     .lora_scale = 2,
+                     .lora_targets = qv,
+                     .modules_to_save = classifier};
+    open_run(whole, sizeof whole / sizeof *whole);
+}
+
+static void
+open_rows(void)
+{
+    p = (rt_program){.task = "causal-lm",
+                     .lora_r = 2,
+                     .lora_alpha = 2,
+                     .lora_scale = 1,
+                     .lora_rows = true,
+                     .lora_fan_in_fan_out = true,
+                     .lora_targets = fused};
+    open_run(rows, sizeof rows / sizeof *rows);
+}
+
+static int
+save(const char *dir)
+{
+    mkdir(toy_path(dir), 0777);
+    toy_listen();
+    int code = rt_adapter_save(&run, toy_path(dir));
+    toy_heard();
+    return code;
+}
+
+static int
+load(const char *dir)
+{
+    toy_listen();
+    int code = rt_adapter_load(&run, toy_path(dir));
+    toy_heard();
+    return code;
+}
+
+/* Everything that was saved comes back after the params were cleared. */
+static void
+round_trip(const char *dir)
+{
+    NEED(save(dir) == RT_OK);
+    char *before = malloc(1 << 18);
+    memcpy(before, run.base[0][0], 1 << 18);
+    memset(run.base[0][0], 0, 1 << 18);
+    CHECK(load(dir) == RT_OK);
+    CHECK(!memcmp(before, run.base[0][0], 1 << 18));
+    free(before);
+}
+
+TEST(whole_modules)
+{
+    open_whole();
+    round_trip("whole");
+    rt_st st;
+    float x[6];
+    toy_listen();
+    NEED(rt_st_open(&st, toy_path("whole/adapter_model.safetensors")) == RT_OK);
+    toy_heard();
+    CHECK(st.torch && st.n == 6);
+    const rt_st_tensor *a = rt_st_find(&st, "base_model.model.l.0.query.lora_A.weight");
+    CHECK(a && a->dim[0] == 2 && a->dim[1] == 3);
+    const rt_st_tensor *w = rt_st_find(&st, "base_model.model.classifier.weight");
+    NEED(w && w->dim[0] == 2 && w->dim[1] == 3); /* PyTorch's layout */
+    NEED(rt_st_read_f32(&st, w, x) == RT_OK);
+    CHECK(x[0] == 401 && x[1] == 403 && x[3] == 402);
+    CHECK(!rt_st_find(&st, "base_model.model.emb.weight"));
+    rt_st_close(&st);
+    close_run();
+}
+
+TEST(row_ranges_are_one_adapter_of_twice_the_rank)
+{
+    open_rows();
+    round_trip("rows");
+    rt_st st;
+    float b[24];
+    NEED(rt_st_open(&st, toy_path("rows/adapter_model.safetensors")) == RT_OK);
+    const rt_st_tensor *t =
+        rt_st_find(&st, "base_model.model.h.0.c_attn.lora_B.weight");
+    NEED(st.n == 2 && t && t->dim[0] == 6 && t->dim[1] == 4);
+    NEED(rt_st_read_f32(&st, t, b) == RT_OK);
+    const float want[24] = {101, 102, 0, 0, 103, 104, 0,   0,   0, 0, 0,   0,
+                            0,   0,   0, 0, 0,   0,   301, 302, 0, 0, 303, 304};
+    CHECK(!memcmp(b, want, sizeof b));
+    rt_st_close(&st);
+    int err;
+    char *config = rt_read_text(toy_path("rows/adapter_config.json"), 1 << 20, &err);
+    NEED(config != NULL);
+    CHECK(strstr(config, "\"r\": 4,") && strstr(config, "\"lora_alpha\": 4,"));
+    CHECK(strstr(config, "\"fan_in_fan_out\": true") &&
+          strstr(config, "\"CAUSAL_LM\""));
+    free(config);
+    close_run();
+}
+
+TEST(rows_of_k_are_refused)
+{
+    open_rows();
+    NEED(save("krows") == RT_OK);
+    const char *path = toy_path("krows/adapter_model.safetensors");
+    rt_st st;
+    float a[12], b[24];
+    NEED(rt_st_open(&st, path) == RT_OK);
+    NEED(rt_st_read_f32(&st, &st.tensor[0], a) == RT_OK);
+    NEED(rt_st_read_f32(&st, &st.tensor[1], b) == RT_OK);
+    b[3 * 4 + 1] = 1e-3f; /* output feature 3 belongs to K */
+    rt_st_out t[] = {{st.tensor[0].name, 2, {4, 3}, a, false},
+                     {st.tensor[1].name, 2, {6, 4}, b, false}};
+    NEED(rt_st_write(path, t, 2, true) == RT_OK);
+    rt_st_close(&st);
+    CHECK(load("krows") == RT_USER);
+    TOY_HEARD("changes output feature 3 outside the row ranges");
+    TOY_HEARD("--lora-targets h.0.c_attn");
+    close_run();
+}
+
+/* The adapter that PEFT 0.21 saved for gpt2's c_attn is read and written byte for byte. */
+TEST(what_peft_wrote)
+{
+    static const rt_param gpt2[] = {
+        LORA("lora_A", RT_LORA_A, "transformer.h.0.attn.c_attn", 0, 8, 48),
+        LORA("lora_B", RT_LORA_B, "transformer.h.0.attn.c_attn", 2048, 144, 8),
+        LORA("lora_A", RT_LORA_A, "transformer.h.1.attn.c_attn", 8192, 8, 48),
+        LORA("lora_B", RT_LORA_B, "transformer.h.1.attn.c_attn", 10240, 144, 8),
+    };
+    p = (rt_program){.task = "causal-lm",
+                     .lora_r = 8,
+                     .lora_alpha = 8,
+                     .lora_scale = 1,
+                     .lora_fan_in_fan_out = true,
+                     .lora_targets = fused};
+    open_run(gpt2, 4);
+    const char *peft = SRC_DIR "/tests/cases/gpt2-legacy17/adapter-init";
+    toy_listen();
+    int code = rt_adapter_load(&run, peft);
+    toy_heard();
+    CHECK(code == RT_OK);
+    NEED(save("peft") == RT_OK);
+    char command[512];
+    snprintf(command, sizeof command,
+             "cmp '%s/adapter_config.json' '%s' && "
+             "cmp '%s/adapter_model.safetensors' '%s'",
+             peft, toy_path("peft/adapter_config.json"), peft,
+             toy_path("peft/adapter_model.safetensors"));
+    CHECK(system(command) == 0);
+    close_run();
+}
+
+/* The saved adapter with one piece of its configuration replaced. */
+static int
+load_with(const char *from, const char *to)
+{
+    int err;
+    open_whole();
+    NEED(save("changed") == RT_OK);
+    char *text = rt_read_text(toy_path("changed/adapter_config.json"), 1 << 20, &err);
+    char *at = text ? strstr(text, from) : NULL, changed[4096];
+    NEED(at != NULL);
+    *at = 0;
+    snprintf(changed, sizeof changed, "%s%s%s", text, to, at + strlen(from));
+    free(text);
+    toy_write("changed/adapter_config.json", changed);
+    int code = load("changed");
+    close_run();
+    return code;
+}
+
+TEST(scales)
+{
+    CHECK(load_with("\"lora_alpha\": 4", "\"lora_alpha\": 8") == RT_USER);
+    TOY_HEARD("scale 4 on l.0.query");
+    TOY_HEARD("--lora-alpha 8");
+    CHECK(load_with("\"use_rslora\": false", "\"use_rslora\": true") == RT_USER);
+    TOY_HEARD("use_rslora");
+    CHECK(load_with("\"lora_alpha\": 4", "\"lora_alpha\": 2.8284271247461903") ==
+          RT_USER);
+    CHECK(load_with("\"lora_alpha\": 4,", "\"lora_alpha\": 99, \"x\": 0,") == RT_USER);
+}
+
+TEST(rslora_is_honoured)
+{
+    open_whole();
+    p.lora_scale = 2.8284271247461903; /* 4 / sqrt(2) */
+    NEED(save("changed") == RT_OK);
+    close_run();
+    open_whole();
+    p.lora_scale = 4 / sqrt(2);
+    toy_write(
+        "changed/adapter_config.json",
+        "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"use_rslora\": true}");
+    CHECK(load("changed") == RT_OK);
+    close_run();
+}
+
+TEST(patterns_are_honoured)
+{
+    CHECK(load_with("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"value\": 8}") ==
+          RT_USER);
+    TOY_HEARD("scale 4 on l.0.value");
+    CHECK(load_with("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"other\": 8}") ==
+          RT_OK);
+    CHECK(load_with("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"alue\": 8}") ==
+          RT_OK);
+    CHECK(load_with("\"rank_pattern\": {}", "\"rank_pattern\": {\"l.0.query\": 4}") ==
+          RT_USER);
+    TOY_HEARD("rank 4 on l.0.query");
+    CHECK(load_with("\"rank_pattern\": {}", "\"rank_pattern\": {\"l\\\\..*\": 2}") ==
+          RT_USER);
+    TOY_HEARD("expression");
+}
+
+TEST(what_the_program_does_not_compute)
+{
+    CHECK(load_with("\"use_dora\": false", "\"use_dora\": true") == RT_USER);
+    TOY_HEARD("use_dora is not supported");
+    CHECK(load_with("\"bias\": \"none\"", "\"bias\": \"all\"") == RT_USER);
+    TOY_HEARD("bias is not supported");
+    CHECK(load_with("\"lora_bias\": false", "\"lora_bias\": true") == RT_USER);
+    CHECK(load_with("\"layer_replication\": null", "\"layer_replication\": [[0,1]]") ==
+          RT_USER);
+    CHECK(load_with("\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"") == RT_USER);
+    TOY_HEARD("peft_type is IA3");
+    CHECK(load_with("\"r\": 2", "\"r\": \"2\"") == RT_USER);
+    CHECK(load_with("\"r\": 2", "\"r\": 8") == RT_USER);
+    TOY_HEARD("--lora-r");
+    CHECK(load_with("\"lora_dropout\": 0.0", "\"lora_dropout\": 0.1") == RT_OK);
+    TOY_HEARD("lora_dropout is not applied");
+}
+
+TEST(missing_and_extra_tensors)
+{
+    static const float two[2] = {1, 2};
+    open_whole();
+    NEED(save("few") == RT_OK);
+    rt_st_out t[] = {{"base_model.model.l.9.query.lora_A.weight", 1, {2}, two, false}};
+    NEED(rt_st_write(toy_path("few/adapter_model.safetensors"), t, 1, true) == RT_OK);
+    CHECK(load("few") == RT_USER);
+    TOY_HEARD("'base_model.model.l.0.query.lora_A.weight' is missing");
+    TOY_HEARD("'base_model.model.l.9.query.lora_A.weight' has no place");
+    TOY_HEARD("6 tensors are missing, 1 have no place");
+    close_run();
+    open_whole();
+    CHECK(load("nowhere") == RT_USER);
+    TOY_HEARD("No such file");
+    close_run();
+}
+
+TEST(a_module_trained_besides_is_saved_whole)
+{
+    static const rt_param norm[] = {
+        LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
+        LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
+        {.name = "ln.weight",
+         .hf = "ln.weight",
+         .n = 2,
+         .rank = 1,
+         .dim = {2},
+         .offset = 128},
+        {.name = "ln.bias",
+         .hf = "ln.bias",
+         .cls = RT_FROZEN,
+         .n = 2,
+         .rank = 1,
+         .dim = {2}},
+        {.name = "head.weight",
+         .role = RT_HEAD,
+         .n = 2,
+         .rank = 2,
+         .dim = {1, 2},
+         .offset = 192},
+    };
+    p = (rt_program){.task = "seq-cls",
+                     .lora_r = 2,
+                     .lora_alpha = 2,
+                     .lora_scale = 1,
+                     .lora_targets = qv};
+    open_run(norm, 5);
+    round_trip("extra");
+    int err;
+    char *config = rt_read_text(toy_path("extra/adapter_config.json"), 1 << 20, &err);
+    NEED(config != NULL);
+    CHECK(strstr(config, "\"modules_to_save\": [\n    \"ln\"\n  ]") != NULL);
+    CHECK(strstr(config, "FEATURE_EXTRACTION") != NULL);
+    free(config);
+    rt_st st;
+    NEED(rt_st_open(&st, toy_path("extra/adapter_model.safetensors")) == RT_OK);
+    CHECK(st.n == 4 && rt_st_find(&st, "base_model.model.ln.bias"));
+    rt_st_close(&st);
+    NEED(rt_st_open(&st, toy_path("extra/head.safetensors")) == RT_OK);
+    CHECK(st.n == 1 && rt_st_find(&st, "head.weight"));
+    rt_st_close(&st);
+    close_run();
+}
