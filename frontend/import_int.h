@@ -181,6 +181,8 @@ struct fe_call { /* one node while its builder runs */
 };
 /* E_ONNX_OP about the node, false. */
 bool fe_fail(fe_call *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Name of a node's result in the IR, in the import's arena. */
+const char *fe_base_name(const fe_imp *, const fe_node *);
 fe_val *fe_known_val(fe_imp *, const ir_type *, const double *data);
 fe_val *fe_ir_val(fe_imp *, ir_value *);
 /* An op on the operands; computed if they are all known, else appended to the block. NULL

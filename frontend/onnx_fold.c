@@ -58,8 +58,8 @@ fe_type(fe_call *c, ir_dtype d, int rank, const int64_t *dim)
 /* ---- names of new values ---- */
 
 /* "/bert/encoder/layer.0/output/Add" in layer 0 is "l0.output.Add". */
-static const char *
-base_name(const fe_imp *im, const fe_node *n)
+const char *
+fe_base_name(const fe_imp *im, const fe_node *n)
 {
     if (n->nout == 1)
         for (size_t i = 0; i < im->main->p->n_output; i++)
@@ -125,8 +125,8 @@ build(fe_call *c, const ir_op *op, fe_val *const *arg, const ir_type *given)
     for (int i = 0; i < op->narg; i++)
         placed[i] = fe_place(c->im, arg[i]);
     ir_builder b = ir_end(c->im->block, c->n->loc);
-    const char *name =
-        ef_printf(c->im->arena, "%s.%s", base_name(c->im, c->n), ir_ops[op->code].name);
+    const char *name = ef_printf(c->im->arena, "%s.%s", fe_base_name(c->im, c->n),
+                                 ir_ops[op->code].name);
     return fe_ir_val(c->im, ir_emit(&b, op->code, name, op->narg, placed, op->nattr,
                                     op->attr, given));
 }
@@ -274,9 +274,9 @@ bind(fe_call *c)
         if (!v || !*c->n->out[i])
             continue;
         if (v->data && !v->name)
-            v->name = base_name(c->im, c->n);
+            v->name = fe_base_name(c->im, c->n);
         if (!v->data && v->v->def && v->v->def->loc == c->n->loc && c->n->nout == 1)
-            ir_rename(c->im->m->step, v->v, base_name(c->im, c->n));
+            ir_rename(c->im->m->step, v->v, fe_base_name(c->im, c->n));
         ef_map_set(c->im->arena, &c->im->vals, c->n->out[i], v);
     }
 }

@@ -388,7 +388,8 @@ op_layernorm(fe_call *c)
     if (why)
         return fe_fail(c, "%s", why);
     ir_builder at = ir_end(c->im->block, c->n->loc);
-    ir_op *op = ir_insert(&at, IR_OP_layernorm, c->n->loc, 3, arg, 1, &attr, NULL, 3);
+    ir_op *op = ir_insert(&at, IR_OP_layernorm, fe_base_name(c->im, c->n), 3, arg, 1,
+                          &attr, NULL, 3);
     for (int i = 0; i < c->n->nout && i < 3; i++)
         c->out[i] =
             fe_reshape(c, fe_ir_val(c->im, op->res[i]), t->rank, i ? stat : t->dim);
