@@ -204,9 +204,10 @@ static ir_value *
 expand_power(ir_op *op)
 {
     double e;
+    if (op->code != IR_OP_pow || !canon_uniform(op->arg[1], &e))
+        return NULL;
     ir_value *x = op->arg[0];
-    if (op->code != IR_OP_pow || x->type != op->res[0]->type ||
-        !canon_uniform(op->arg[1], &e))
+    if (x->type != op->res[0]->type)
         return NULL;
     if (e == 0.5)
         return canon_emit(op, IR_OP_sqrt, x, NULL, NULL);

@@ -27,7 +27,7 @@ enum { VIEW_ATOMS = 24 };
 typedef struct view {
     ir_value *base;
     double factor; /* what the elements are multiplied by */
-    int rank, first[IR_MAX_RANK + 1];
+    int rank, natom, first[IR_MAX_RANK + 1];
     int64_t size[VIEW_ATOMS], stride[VIEW_ATOMS], offset;
 } view;
 /* v as a view of the value `back` view ops before it; 0: of itself. false: there are not so

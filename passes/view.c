@@ -46,20 +46,17 @@ view_depth(const ir_value *v)
 static bool
 add_atom(view *w, int64_t size, int64_t stride)
 {
-    int n = w->first[w->rank];
-    if (n == VIEW_ATOMS)
+    if (w->natom == VIEW_ATOMS)
         return false;
-    w->size[n] = size;
-    w->stride[n] = stride;
-    w->first[w->rank]++;
+    w->size[w->natom] = size;
+    w->stride[w->natom++] = stride;
     return true;
 }
 
 static void
 next_dim(view *w)
 {
-    w->rank++;
-    w->first[w->rank] = w->first[w->rank - 1];
+    w->first[++w->rank] = w->natom;
 }
 
 /* An empty view that keeps what does not depend on dimensions. */
@@ -90,14 +87,14 @@ static bool
 reshape(view *w, const ir_type *t)
 {
     view out = emptied(w);
-    int natom = w->first[w->rank], k = 0;
-    int64_t size = natom ? w->size[0] : 1; /* what is left of atom k */
+    int k = 0;
+    int64_t size = w->natom ? w->size[0] : 1; /* what is left of atom k */
     for (int i = 0; i < t->rank; i++) {
         int64_t want = t->dim[i];
         while (want > 1) {
-            while (k < natom && size == 1)
-                size = ++k < natom ? w->size[k] : 1;
-            if (k == natom)
+            while (k < w->natom && size == 1)
+                size = ++k < w->natom ? w->size[k] : 1;
+            if (k == w->natom)
                 return false;
             int64_t taken = size <= want ? size : want;
             if (want % taken || size % taken)
@@ -237,7 +234,7 @@ view_is(const view *v, int n, const int64_t *size, const int64_t *stride)
     memcpy(a[1], v->stride, sizeof a[1]);
     memcpy(b[0], size, sizeof *size * (size_t)n);
     memcpy(b[1], stride, sizeof *stride * (size_t)n);
-    int na = joined(v->first[v->rank], a[0], a[1]), nb = joined(n, b[0], b[1]);
+    int na = joined(v->natom, a[0], a[1]), nb = joined(n, b[0], b[1]);
     size_t bytes = sizeof(int64_t) * (size_t)na;
     return na == nb && !memcmp(a[0], b[0], bytes) && !memcmp(a[1], b[1], bytes);
 }
