@@ -6,6 +6,7 @@
 #include "host_int.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,6 +202,7 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
         return code;
     }
     FILE *report = rt_out;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
     if (h->opts.predict && !h->opts.output_dir && !rt_out)
         rt_out = stderr; /* stdout is for the predictions */
     code = prepare(h);

@@ -89,7 +89,19 @@ find(const rt_program *p, const char *name, bool torch_file, bool *transposed)
     return NULL;
 }
 
-/* The public name nearest to `name`; free it. */
+/* Makes *best a copy of candidate if that is nearer to name than *least. */
+static void
+nearer(const char *name, const char *candidate, char **best, int *least)
+{
+    int d = candidate ? rt_distance(name, candidate) : *least;
+    if (d >= *least)
+        return;
+    free(*best);
+    *best = strdup(candidate);
+    *least = d;
+}
+
+/* The name of a tensor that is nearest to `name`; free it. */
 static char *
 nearest(const rt_program *p, const char *name)
 {
@@ -99,15 +111,10 @@ nearest(const rt_program *p, const char *name)
         bool torch;
         if (p->param[i].cls == RT_CONST)
             continue;
-        char *candidate = rt_public_name(&p->param[i], &torch);
-        int d = rt_distance(name, candidate);
-        if (d < least) {
-            free(best);
-            best = candidate;
-            least = d;
-        } else {
-            free(candidate);
-        }
+        char *public_name = rt_public_name(&p->param[i], &torch);
+        nearer(name, public_name, &best, &least);
+        nearer(name, p->param[i].hf, &best, &least);
+        free(public_name);
     }
     return best;
 }

@@ -211,13 +211,13 @@ toy_remove(void)
         abort();
 }
 
-/* A path in the test's folder; 8 turns. */
+/* A path in the test's folder; 64 turns. */
 static inline const char *
 toy_path(const char *name)
 {
-    static char path[8][256];
+    static char path[64][256];
     static int turn;
-    char *p = path[turn++ % 8];
+    char *p = path[turn++ % 64];
     snprintf(p, sizeof path[0], "%s/%s", toy_folder(), name);
     return p;
 }

@@ -1,0 +1,354 @@
+/* Whole runs of the trainer with the toy program: loss, log, results, predictions, and what
+ * stops it. */
+#include "test.h"
+
+#include "host_toy.h"
+
+#include <cjson/cJSON.h>
+#include <sys/stat.h>
+
+static const float emb0[32] = {0.1f,  -0.2f, 0.3f,  0.4f,  -0.5f, 0.6f,  0.7f, -0.8f,
+                               0.9f,  1.0f,  -1.1f, 0.2f,  0.3f,  -0.4f, 0.5f, 0.6f,
+                               -0.7f, 0.8f,  0.9f,  -1.0f, 0.1f,  0.2f,  0.3f, 0.4f,
+                               0.5f,  -0.6f, 0.7f,  0.8f,  -0.9f, 1.0f,  0.1f, -0.2f};
+static const float fc0[12] = {0.3f, -0.1f, 0.2f, 0.5f,  0.4f,  -0.3f,
+                              0.1f, 0.2f,  0.6f, -0.2f, -0.5f, 0.7f};
+static const float bias0[3] = {0.01f, -0.02f, 0.03f};
+
+/* The folder that efficc would have made: weights, and a template of 10 bytes around two
+ * holes, the second for the transpose of the layer's weight. */
+static const char *
+program_folder(void)
+{
+    mkdir(toy_path("prog"), 0777);
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false},
+                     {"fc.weight", 2, {4, 3}, fc0, false},
+                     {"fc.bias", 1, {3}, bias0, false}};
+    NEED(rt_st_write(toy_path("prog/base.safetensors"), t, 3, false) == RT_OK);
+    toy_write("prog/template.onnx", "0123456789");
+    toy_write("prog/template.json",
+              "{\"size\": 70, \"holes\": [{\"at\": 4, \"bytes\": 12, \"tensor\": "
+              "\"fc.bias\", "
+              "\"transposed\": false, \"dtype\": \"f32\"}, {\"at\": 18, \"bytes\": 48, "
+              "\"tensor\": \"fc.weight\", \"transposed\": true, \"dtype\": \"f32\"}]}");
+    return toy_path("prog");
+}
+
+static const char *
+train_rows(void)
+{
+    return toy_write("train.jsonl",
+                     "{\"input_ids\": [1,2,3], \"labels\": 0}\n"
+                     "{\"input_ids\": [4,5], \"labels\": 1}\n"
+                     "{\"input_ids\": [6], \"labels\": 2}\n"
+                     "{\"input_ids\": [7,0,1,2], \"attention_mask\": [1,1,1,0], "
+                     "\"labels\": 1}\n"
+                     "{\"input_ids\": [2,2], \"labels\": -100}\n");
+}
+
+static int
+run_words(int n, char **words)
+{
+    char *argv[40] = {"trainer"};
+    memcpy(argv + 1, words, (size_t)n * sizeof *words);
+    rt_program p = toy_program();
+    const char *dir = program_folder();
+    toy_listen();
+    int code = rt_host_main(n + 1, argv, &p, dir);
+    toy_heard();
+    return code;
+}
+#define WORDS(...)                                               \
+    sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]) \
+    {                                                            \
+        __VA_ARGS__                                              \
+    }
+#define RUN(...) run_words(WORDS(__VA_ARGS__))
+#define COMMON                                                                     \
+    "--train-data", (char *)train_rows(), "--shuffle", "false", "--logging-steps", \
+        "1", "--learning-rate", "1e-2", "--lr-scheduler-type", "constant"
+
+/* Row i of the log (from 0); NULL: none. Delete it. */
+static cJSON *
+log_row(const char *dir, int i)
+{
+    char path[128];
+    int err;
+    snprintf(path, sizeof path, "%s/log.jsonl", dir);
+    char *text = rt_read_text(toy_path(path), 1 << 20, &err), *line = text;
+    for (; line && *line && i; i--)
+        line = strchr(line, '\n') + 1;
+    cJSON *row = line && *line ? cJSON_ParseWithOpts(line, NULL, false) : NULL;
+    free(text);
+    return row;
+}
+
+static double
+logged(const char *dir, int i, const char *key)
+{
+    cJSON *row = log_row(dir, i);
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(row, key);
+    double x = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    cJSON_Delete(row);
+    return x;
+}
+
+/* Mean cross entropy of the rows with the first weights, in double. */
+static double
+first_loss(int from, int to)
+{
+    static const int ids[5][4] = {{1, 2, 3}, {4, 5}, {6}, {7, 0, 1}, {2, 2}};
+    static const int length[5] = {3, 2, 1, 3, 2}, label[5] = {0, 1, 2, 1, -100};
+    double loss = 0, n = 0;
+    for (int b = from; b < to; b++) {
+        double z[3], sum = 0;
+        for (int c = 0; c < 3; c++) {
+            z[c] = bias0[c];
+            for (int s = 0; s < length[b]; s++)
+                for (int k = 0; k < 4; k++)
+                    z[c] +=
+                        (double)emb0[ids[b][s] * 4 + k] * fc0[k * 3 + c] / length[b];
+            sum += exp(z[c]);
+        }
+        if (label[b] >= 0)
+            loss += log(sum) - z[label[b]], n++;
+    }
+    return loss / n;
+}
+
+TEST(a_run_logs_and_learns)
+{
+    CHECK(RUN(COMMON, "--max-steps", "60", "--output-dir", (char *)toy_path("run")) ==
+          0);
+    CHECK_NEAR(logged("run", 0, "loss"), first_loss(0, 2), 1e-6);
+    CHECK(logged("run", 0, "step") == 1 && logged("run", 59, "step") == 60);
+    CHECK(logged("run", 0, "learning_rate") == 1e-2);
+    CHECK(logged("run", 0, "supervised_tokens") == 2);
+    CHECK(logged("run", 0, "grad_norm") > 0 && logged("run", 0, "seconds") >= 0);
+    CHECK(logged("run", 0, "tokens_per_second") > 0);
+    CHECK(logged("run", 57, "loss") < 0.5 * logged("run", 0, "loss"));
+    CHECK(logged("run", 60, "peak_rss_bytes") > 1e6);
+    CHECK(logged("run", 60, "planned_bytes") > 1024);
+    CHECK(logged("run", 60, "total_seconds") > 0);
+    CHECK(!log_row("run", 61));
+    /* a pipe gets plain lines */
+    TOY_HEARD("step 60/60  loss ");
+    CHECK(!strchr(toy_said, '\r') && !strchr(toy_said, 033));
+    TOY_HEARD("attention_mask: not in 4 of 5 rows");
+}
+
+TEST(an_unsupervised_step_is_skipped)
+{
+    CHECK(RUN(COMMON, "--max-steps", "3", "--output-dir", (char *)toy_path("skip")) ==
+          0);
+    TOY_HEARD("step 3 has no supervised token and is skipped");
+    cJSON *row = log_row("skip", 2);
+    CHECK(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(row, "loss")));
+    CHECK(logged("skip", 2, "supervised_tokens") == 0);
+    cJSON_Delete(row);
+}
+
+TEST(accumulation_is_one_mean_over_the_step)
+{
+    /* an epoch is 3 micro-batches; the second step of an epoch has only the last */
+    CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "3",
+              "--output-dir", (char *)toy_path("accum")) == 0);
+    CHECK_NEAR(logged("accum", 0, "loss"), first_loss(0, 5), 1e-6);
+    CHECK(logged("accum", 0, "supervised_tokens") == 4);
+    TOY_HEARD("1 of 3 x 2 rows (1 an epoch)");
+}
+
+TEST(gradients_are_those_of_the_loss)
+{
+    CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "2",
+              "--save-gradients", (char *)toy_path("grads"), "--output-dir",
+              (char *)toy_path("grad")) == 0);
+    rt_st st;
+    float w[12];
+    NEED(rt_st_open(&st, toy_path("grads")) == RT_OK);
+    CHECK(st.n == 3);
+    const rt_st_tensor *t = rt_st_find(&st, "onnx::MatMul_7"); /* the file's layout */
+    NEED(t && t->dim[0] == 4 && t->dim[1] == 3);
+    NEED(rt_st_read_f32(&st, t, w) == RT_OK);
+    double square = 0;
+    for (int i = 0; i < st.n; i++) {
+        float g[32];
+        rt_st_read_f32(&st, &st.tensor[i], g);
+        for (int64_t k = 0; k < st.tensor[i].count; k++)
+            square += (double)g[k] * g[k];
+    }
+    CHECK_NEAR(sqrt(square), logged("grad", 0, "grad_norm"), 1e-6);
+    /* central difference of the loss in fc.weight[1,2], through --init-tensors */
+    float loss[2];
+    for (int side = 0; side < 2; side++) {
+        float moved[12];
+        memcpy(moved, fc0, sizeof moved);
+        moved[5] += side ? 0.05f : -0.05f;
+        rt_st_out one = {"onnx::MatMul_7", 2, {4, 3}, moved, false};
+        rt_st_write(toy_path("moved"), &one, 1, false);
+        CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "2",
+                  "--init-tensors", (char *)toy_path("moved"), "--overwrite-output-dir",
+                  "--output-dir", (char *)toy_path("grad")) == 0);
+        loss[side] = (float)logged("grad", 0, "loss");
+    }
+    CHECK_NEAR(w[5], (loss[1] - loss[0]) / 0.1, 1e-4);
+    rt_st_close(&st);
+}
+
+TEST(results_are_a_model_for_onnx_and_one_for_pytorch)
+{
+    CHECK(RUN(COMMON, "--max-steps", "2", "--output-dir", (char *)toy_path("full")) ==
+          0);
+    rt_st st;
+    float w[12], b[3];
+    NEED(rt_st_open(&st, toy_path("full/model.safetensors")) == RT_OK);
+    CHECK(st.torch && st.n == 3);
+    const rt_st_tensor *t = rt_st_find(&st, "fc.weight"); /* PyTorch's layout */
+    NEED(t && t->dim[0] == 3 && t->dim[1] == 4);
+    NEED(rt_st_read_f32(&st, t, w) == RT_OK);
+    NEED(rt_st_read_f32(&st, rt_st_find(&st, "fc.bias"), b) == RT_OK);
+    CHECK(b[0] != bias0[0]);
+    char file[80];
+    FILE *f = fopen(toy_path("full/model.onnx"), "rb");
+    NEED(f && fread(file, 1, sizeof file, f) == 70);
+    fclose(f);
+    CHECK(!memcmp(file, "0123", 4) && !memcmp(file + 16, "45", 2) &&
+          !memcmp(file + 66, "6789", 4));
+    CHECK(!memcmp(file + 4, b, sizeof b) && !memcmp(file + 18, w, sizeof w));
+    rt_st_close(&st);
+}
+
+TEST(training_goes_on_from_saved_tensors)
+{
+    CHECK(RUN(COMMON, "--max-steps", "2", "--output-dir", (char *)toy_path("first")) ==
+          0);
+    CHECK(RUN(COMMON, "--max-steps", "1", "--init-tensors",
+              (char *)toy_path("first/model.safetensors"), "--output-dir",
+              (char *)toy_path("second")) == 0);
+    CHECK(logged("second", 0, "loss") < logged("first", 0, "loss"));
+    static const float x[2] = {0};
+    rt_st_out none = {"fc.weigth", 1, {2}, x, false},
+              bent = {"fc.bias", 1, {2}, x, false};
+    rt_st_write(toy_path("none"), &none, 1, false);
+    rt_st_write(toy_path("bent"), &bent, 1, false);
+    CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("none"), "--output-dir",
+              (char *)toy_path("none_out")) == RT_USER);
+    TOY_HEARD("has no tensor 'fc.weigth'");
+    TOY_HEARD("the nearest name is 'fc.weight'");
+    CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("bent"), "--output-dir",
+              (char *)toy_path("bent_out")) == RT_USER);
+    TOY_HEARD("'fc.bias' is [2], but the program has [3]");
+}
+
+TEST(evaluation_and_predictions)
+{
+    const char *eval =
+        toy_write("eval.jsonl", "{\"input_ids\": [1,2,3], \"labels\": 0}\n"
+                                "{\"input_ids\": [4,5], \"labels\": 1}\n"
+                                "{\"input_ids\": [6], \"labels\": 2}\n");
+    CHECK(RUN("--eval-data", (char *)eval, "--output-dir", (char *)toy_path("eval")) ==
+          0);
+    CHECK_NEAR(logged("eval", 0, "eval_loss"), first_loss(0, 3), 1e-6);
+    CHECK(logged("eval", 0, "step") == 0);
+    CHECK(RUN(COMMON, "--eval-data", (char *)eval, "--eval-steps", "40", "--max-steps",
+              "60", "--predict", (char *)eval, "--output-dir",
+              (char *)toy_path("pred")) == 0);
+    CHECK(logged("pred", 40, "step") == 40 && logged("pred", 40, "eval_accuracy") == 1);
+    CHECK(logged("pred", 61, "step") == 60 && logged("pred", 61, "eval_loss") < 0.5);
+    int err;
+    char *text = rt_read_text(toy_path("pred/predictions.jsonl"), 1 << 20, &err);
+    NEED(text != NULL);
+    int label = 0;
+    for (char *line = text; *line; line = strchr(line, '\n') + 1, label++) {
+        cJSON *row = cJSON_ParseWithOpts(line, NULL, false);
+        cJSON *p = cJSON_GetObjectItemCaseSensitive(row, "probabilities");
+        CHECK(cJSON_GetObjectItemCaseSensitive(row, "label")->valueint == label);
+        NEED(cJSON_GetArraySize(p) == 3);
+        double sum = 0;
+        for (int c = 0; c < 3; c++)
+            sum += cJSON_GetArrayItem(p, c)->valuedouble;
+        CHECK_NEAR(sum, 1, 1e-5);
+        cJSON_Delete(row);
+    }
+    CHECK(label == 3);
+    free(text);
+}
+
+TEST(a_loss_that_is_not_finite_stops_the_run)
+{
+    CHECK(RUN(COMMON, "--max-steps", "50", "--learning-rate", "1e9", "--optim", "sgd",
+              "--max-grad-norm", "0", "--output-dir",
+              (char *)toy_path("nan")) == RT_USER);
+    TOY_HEARD("is not finite (learning rate 1e+09)");
+    TOY_HEARD("nothing was saved");
+    CHECK(access(toy_path("nan/model.onnx"), F_OK));
+}
+
+TEST(a_folder_with_files_is_kept)
+{
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept")) ==
+          0);
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept")) ==
+          1);
+    TOY_HEARD("is not empty");
+    TOY_HEARD("--overwrite-output-dir");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
+              "--overwrite-output-dir") == 0);
+    CHECK(RUN(COMMON, "--output-dir", (char *)toy_path("train.jsonl")) == RT_USER);
+    TOY_HEARD("Not a directory");
+}
+
+TEST(a_foreign_folder_is_refused)
+{
+    rt_program p = toy_program();
+    char *argv[] = {"trainer", "--train-data", (char *)train_rows(), "--output-dir",
+                    (char *)toy_path("foreign")};
+    program_folder();
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false}};
+    rt_st_write(toy_path("prog/base.safetensors"), t, 1, false);
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("does not hold 'fc.weight'");
+    unlink(toy_path("prog/template.json"));
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("template.json: No such file");
+    p.abi = RT_ABI + 1;
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("compile again");
+}
+
+TEST(shuffled_epochs_see_every_row)
+{
+    rt_order o = {5, 2, true, 7};
+    for (int epoch = 0; epoch < 4; epoch++) {
+        int seen[5] = {0};
+        int64_t row[2];
+        for (int m = 0; m < 3; m++)
+            for (int64_t i = rt_order_rows(&o, epoch, m, row); i-- > 0;)
+                seen[row[i]]++;
+        for (int i = 0; i < 5; i++)
+            CHECK(seen[i] == 1);
+    }
+}
+
+TEST(the_live_line_fits)
+{
+    rt_progress p = {.live = true, .blocks = false, .start = rt_now() - 100};
+    rt_state s = {1234, 100000, 0.123456, 4.9e-5, 12.3456, 123456};
+    char line[2048];
+    for (int columns = 5; columns <= 200; columns++) {
+        rt_progress_line(line, sizeof line, &p, &s, columns);
+        CHECK(strlen(line) <= (size_t)columns);
+        CHECK(columns < 20 || strlen(line) == (size_t)columns);
+        CHECK(columns < 20 || strstr(line, "1234/100000"));
+        CHECK(columns < 79 || (strstr(line, "loss 0.1235") && strstr(line, "left")));
+    }
+    s.step = s.total;
+    rt_progress_line(line, sizeof line, &p, &s, 79);
+    CHECK(!strncmp(line, "####", 4) && !strstr(line, "#-"));
+}
