@@ -110,9 +110,9 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
     ir_attr attr[] = {ir_attr_f(IR_ATTR_by, scale), ir_attr_i(IR_ATTR_start, t->start)};
     for (int i = 0; i < m->ops.n; i++) {
-        ir_op *linear = m->ops.at[i], *last = linear;
-        while (last->next && last->next->code == IR_OP_lora_add) /* an earlier part */
-            last = last->next;
+        ir_op *last = m->ops.at[i], *linear = last;
+        while (linear->code == IR_OP_lora_add)
+            linear = linear->arg[0]->def;
         ir_value *y = last->res[0];
         const char *stem = ef_printf(l->pc->scratch, "%s%s%s", linear->res[0]->name,
                                      part ? "." : "", part ? part : "");
@@ -124,6 +124,7 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
             ir_emit(&at, IR_OP_lora_add, ef_printf(l->pc->scratch, "%s.lora", stem), 3,
                     (ir_value *[]){y, low, b}, t->start ? 2 : 1, attr, NULL);
         ir_replace_uses_after(sum->def, y, sum);
+        m->ops.at[i] = sum->def;
     }
 }
 

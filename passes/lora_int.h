@@ -7,11 +7,13 @@
 typedef struct
     lora_module { /* a weight that linear ops multiply by: a PyTorch module */
     ir_param *w;
-    const char *name;    /* of the module; NULL: not in the file */
-    const char *label;   /* name, or the parameter's name in brackets */
-    int64_t in, out;     /* features */
-    bool saved_whole;    /* trained whole beside the adapters */
-    EF_VEC(ir_op *) ops; /* the linear ops */
+    int index;         /* in lora.modules */
+    const char *name;  /* of the module; NULL: not in the file */
+    const char *label; /* name, or the parameter's name in brackets */
+    int64_t in, out;   /* features */
+    bool saved_whole;  /* trained whole beside the adapters */
+    EF_VEC(ir_op *)
+    ops; /* the linear ops, and once adapted the last lora_add on each */
 } lora_module;
 
 typedef struct lora_target { /* one adapter */

@@ -48,6 +48,17 @@ rec_embed(recogniser *r, const pass_match *m)
     return emit1(m, IR_OP_embed, 2, (ir_value *[]){w, ids}, 0, NULL);
 }
 
+/* What a reshape is of, if it only splits or joins the rows of x; else x. */
+static ir_value *
+without_reshape(ir_value *x)
+{
+    if (!x->def || x->def->code != IR_OP_reshape)
+        return x;
+    ir_value *from = x->def->arg[0];
+    const ir_type *t = from->type, *tx = x->type;
+    return t->rank >= 2 && t->dim[t->rank - 1] == tx->dim[tx->rank - 1] ? from : x;
+}
+
 /* %r = reshape %x : f32[32,48]              ->  %l = linear %x, $w : f32[2,16,144]
  * %y = matmul %r, $w : f32[32,144]              %y = reshape %l : f32[32,144] */
 ir_value *
@@ -59,15 +70,25 @@ rec_linear(recogniser *r, const pass_match *m)
     if (op->arg[1] != w || w->type->rank != 2 || x->type->rank < 2 ||
         ir_attr_int(op, IR_ATTR_ta, 0))
         return NULL;
-    const ir_op *reshape = x->def && x->def->code == IR_OP_reshape ? x->def : NULL;
-    if (reshape && reshape->arg[0]->type->rank >= 2) {
-        const ir_type *t = reshape->arg[0]->type;
-        if (t->dim[t->rank - 1] == x->type->dim[x->type->rank - 1])
-            x = reshape->arg[0];
-    }
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
     int nattr = ir_attr_int(op, IR_ATTR_tb, 0) != 0;
-    ir_value *y = emit1(m, IR_OP_linear, 2, (ir_value *[]){x, w}, nattr, &tb);
+    ir_value *y =
+        emit1(m, IR_OP_linear, 2, (ir_value *[]){without_reshape(x), w}, nattr, &tb);
+    return canon_reshape(op, y, op->res[0]->type);
+}
+
+/* %r = reshape %x   %y = linear %r, $w      ->  %l = linear %x, $w   %y = reshape %l */
+ir_value *
+rec_unfold(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_op *op = m->op[0];
+    ir_value *arg[3] = {without_reshape(op->arg[0]), op->arg[1]};
+    if (arg[0] == op->arg[0])
+        return NULL;
+    if (op->narg > 2)
+        arg[2] = op->arg[2];
+    ir_value *y = emit1(m, IR_OP_linear, op->narg, arg, op->nattr, op->attr);
     return canon_reshape(op, y, op->res[0]->type);
 }
 
@@ -125,12 +146,21 @@ rec_unary(recogniser *r, const pass_match *m)
 
 /* ---- the pass ---- */
 
-/* Tries the row at every op; returns how often it matched. */
-static int
+/* The op behind v gets the name of what it replaces; reshapes around it mostly vanish. */
+static void
+pass_name_on(ir_func *f, ir_value *v, const char *name)
+{
+    while (v->def->code == IR_OP_reshape || v->def->code == IR_OP_transpose)
+        v = v->def->arg[0];
+    for (int i = 0; i < v->def->nres; i++)
+        ir_rename(f, v->def->res[i], name);
+}
+
+/* Tries the row at every op of f. */
+static void
 try_row(recogniser *r, const row *entry, ir_func *f)
 {
     const pass_pattern *p = pass_pattern_new(r->pc->scratch, entry->pattern);
-    int count = 0;
     r->unary = ir_op_by_name(entry->name);
     IR_FOREACH_BLOCK (b, f)
         IR_FOREACH_OP (op, b) {
@@ -145,22 +175,23 @@ try_row(recogniser *r, const row *entry, ir_func *f)
             for (int i = 0; i < m.nop; i++)
                 if (ir_is_dead(m.op[i]))
                     ir_remove(m.op[i]);
-            ir_rename(f, v, name);
-            count++;
+            pass_name_on(f, v, name);
         }
-    return count;
 }
 
+/* How many there are now of what the rows are named after. */
 static void
-report(recogniser *r, const int *count)
+report(const recogniser *r)
 {
+    int count[IR_NOPS] = {0};
     ef_buf b = {.arena = r->pc->scratch};
-    for (size_t i = 0, next; i < EF_COUNT(rows); i = next) {
-        int n = 0;
-        for (next = i; next < EF_COUNT(rows) && !strcmp(rows[next].name, rows[i].name);)
-            n += count[next++];
-        if (n)
-            ef_putf(&b, "%s %d %s", b.n ? "," : "", n, rows[i].name);
+    for (ir_op *op = ir_first_op(r->m->step); op; op = ir_next_op(op))
+        count[op->code]++;
+    for (size_t i = 0; i < EF_COUNT(rows); i++) {
+        int *n = &count[ir_op_by_name(rows[i].name)];
+        if (*n)
+            ef_putf(&b, "%s %d %s", b.n ? "," : "", *n, rows[i].name);
+        *n = 0;
     }
     ef_report(r->m->ctx, "recognised:%s", b.n ? b.s : " nothing");
 }
@@ -175,10 +206,15 @@ pass_recognise(pass_ctx *pc)
 {
     const char *off = pc->m->ctx->cfg->no_recognise;
     recogniser r = {.pc = pc, .m = pc->m};
-    int count[EF_COUNT(rows)] = {0};
-    for (size_t i = 0; i < EF_COUNT(rows) && pc->m->step; i++)
-        if (!pass_in_list(off, "all") && !pass_in_list(off, rows[i].name))
-            count[i] = try_row(&r, &rows[i], pc->m->step);
-    report(&r, count);
-    return pass_simplify(pc);
+    if (!pc->m->step || pass_in_list(off, "all"))
+        return true;
+    for (size_t i = 0; i < EF_COUNT(rows); i++) {
+        if (!pass_in_list(off, rows[i].name))
+            try_row(&r, &rows[i], pc->m->step);
+        bool last = i + 1 == EF_COUNT(rows) || strcmp(rows[i].name, rows[i + 1].name);
+        if (last && !pass_simplify(pc))
+            return false;
+    }
+    report(&r);
+    return true;
 }

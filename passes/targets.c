@@ -38,6 +38,7 @@ lora_find_modules(lora *l)
             bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
             m = EF_NEW(a, lora_module);
             m->w = w;
+            m->index = l->modules.n;
             m->name = module_name(l->ctx, w);
             m->label = m->name ? m->name : ef_printf(a, "(%s)", w->value->name);
             m->in = t->dim[tb ? 1 : 0];
@@ -214,6 +215,24 @@ nothing(lora *l, const char *word)
     return false;
 }
 
+/* In the order in which the modules run, so that the table reads from top to bottom. */
+static void
+sort_targets(lora *l)
+{
+    for (int i = 1; i < l->targets.n; i++) {
+        lora_target t = l->targets.at[i];
+        int at = i;
+        for (; at > 0; at--) {
+            const lora_target *o = &l->targets.at[at - 1];
+            if (o->module->index < t.module->index ||
+                (o->module == t.module && o->start < t.start))
+                break;
+            l->targets.at[at] = *o;
+        }
+        l->targets.at[at] = t;
+    }
+}
+
 bool
 lora_find_targets(lora *l)
 {
@@ -226,6 +245,7 @@ lora_find_targets(lora *l)
         if (!count)
             return nothing(l, s);
     }
+    sort_targets(l);
     return l->targets.n || nothing(l, l->wanted);
 }
 
