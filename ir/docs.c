@@ -50,17 +50,29 @@ put_count(FILE *f, int least, int most)
         fprintf(f, "%d | ", least);
 }
 
+static const struct {
+    unsigned flag;
+    char letter;
+    const char *meaning;
+} flags[] = {{IR_PURE, 'P', "pure"},
+             {IR_EFFECT, 'E', "has an effect, never dead"},
+             {IR_EW, 'W', "elementwise"},
+             {IR_VIEW, 'V', "the result may share operand 0's storage"},
+             {IR_ACC, 'G', "may add into a gradient buffer"},
+             {IR_TYPED, 'T', "the result's type is given"},
+             {IR_INPLACE, 'I', "may overwrite an operand that dies"},
+             {IR_SHARDWISE, 'S', "works on `/dp` operands"}};
+
 static void
 put_op(FILE *f, const ir_opinfo *op)
 {
-    static const char letter[] = "PCEWVGTIS"; /* in the order of IR_PURE .. */
     static const char *const cast[] = {"low", "full", "wide", "keep"};
     fprintf(f, "| `%s` | ", op->name);
     put_count(f, op->narg, op->narg_max);
     put_count(f, op->nres, op->nres_max);
-    for (int i = 0; letter[i]; i++)
-        if (op->flags >> i & 1)
-            fputc(letter[i], f);
+    for (size_t i = 0; i < EF_COUNT(flags); i++)
+        if (op->flags & flags[i].flag)
+            fputc(flags[i].letter, f);
     fprintf(f, " | %s |", cast[op->cast]);
     const char *comma = "";
     for (int i = 0; i < IR_NATTRS; i++)
@@ -90,12 +102,10 @@ ir_print_docs(FILE *f)
 {
     put_dtypes(f);
     put_attrs(f);
-    fputs("\n## Ops\n\nFlags: P pure, E effect, W elementwise, V may share operand 0's "
-          "storage, G may add into a gradient buffer, T the result's type is given, I "
-          "may "
-          "overwrite an operand that dies, S works on `/dp` operands. Cast: what mixed "
-          "precision makes of the op.\n",
-          f);
+    fputs("\n## Ops\n\nFlags:", f);
+    for (size_t i = 0; i < EF_COUNT(flags); i++)
+        fprintf(f, "%s %c %s", i ? "," : "", flags[i].letter, flags[i].meaning);
+    fputs(". Cast: what mixed precision makes of the op.\n", f);
     put_ops(f, false);
     fputs("\n### Elementwise ops\n\n`a`, `b`, `c` are the operands, which broadcast as "
           "in "

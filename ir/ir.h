@@ -170,7 +170,7 @@ struct ir_module {
     ir_func *step, *eval;        /* NULL: not made yet */
     unsigned facts;              /* set of pass_fact that holds */
     ef_map names, suffixes;      /* private to names.c, of the params, as in ir_func */
-    ef_map lines;                /* private to parse.c and verify.c: op -> "line:col" */
+    ef_map lines;                /* private to parse.c and verify.c: what -> "line:col" */
 };
 /* Keys of meta that passes and codegen read (all optional):
  *   model      path of the ONNX file             task       causal-lm, seq-cls, ...

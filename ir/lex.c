@@ -30,6 +30,18 @@ show(ir_lexer *lx, int col)
     fprintf(ctx->diag, "\n  %*s^\n", col - 1 - from, "");
 }
 
+static int
+column(const ir_lexer *lx, const char *at)
+{
+    return (int)((at ? at : lx->p) - lx->line) + 1;
+}
+
+const char *
+ir_lex_place(const ir_lexer *lx, const char *at)
+{
+    return ef_internf(lx->m->ctx, "%d:%d", lx->lineno, column(lx, at));
+}
+
 void
 ir_lex_fail_as(ir_lexer *lx, const char *at, ef_diag d, const char *what,
                const char *why)
@@ -38,10 +50,8 @@ ir_lex_fail_as(ir_lexer *lx, const char *at, ef_diag d, const char *what,
         return;
     lx->bad = true;
     lx->nfault++;
-    int col = (int)((at ? at : lx->p) - lx->line) + 1;
-    const char *loc = ef_internf(lx->m->ctx, "%d:%d", lx->lineno, col);
-    ef_error(lx->m->ctx, loc, d, what, why);
-    show(lx, col);
+    ef_error(lx->m->ctx, ir_lex_place(lx, at), d, what, why);
+    show(lx, column(lx, at));
 }
 
 void

@@ -24,6 +24,14 @@ typedef struct parser {
     EF_VEC(const char *) res;
 } parser;
 
+/* Remembers where the param, function, block or op stands, for the verifier. */
+static void
+stands_at(parser *ps, const void *what, const char *at)
+{
+    void *loc = (void *)ir_lex_place(&ps->lx, at);
+    ef_map_set(ps->m->arena, &ps->m->lines, what, loc);
+}
+
 /* ---- head of the file ---- */
 
 static void
@@ -36,8 +44,7 @@ parse_head(parser *ps)
     at = lx->p;
     int64_t version = ir_lex_int(lx, 1);
     if (!lx->bad && version > IR_FORMAT) {
-        const char *loc =
-            ef_internf(ps->m->ctx, "%d:%d", lx->lineno, (int)(at - lx->line) + 1);
+        const char *loc = ir_lex_place(lx, at);
         ef_error(ps->m->ctx, loc, E_IR_VERSION, version > 9999 ? 9999 : (int)version,
                  IR_FORMAT);
         lx->nfault++;
@@ -215,13 +222,35 @@ parse_param(parser *ps)
     const ir_type *t = ir_lex_type(lx);
     int cls = ir_lex_choice(lx, "a class of parameters", 5, ir_class_word);
     int unit = parse_in_unit(ps);
-    if (lx->bad)
+    if (lx->bad) {
         ef_map_set(ps->m->arena, &ps->lost_params, name, ps);
-    else
-        parse_param_fields(ps, ir_param_new(ps->m, name, t, (ir_pclass)cls, unit));
+        return;
+    }
+    ir_param *p = ir_param_new(ps->m, name, t, (ir_pclass)cls, unit);
+    stands_at(ps, p, at);
+    parse_param_fields(ps, p);
 }
 
 /* ---- functions and blocks ---- */
+
+static void
+parse_args(parser *ps)
+{
+    ir_lexer *lx = &ps->lx;
+    ir_lex_want(lx, "(");
+    while (!lx->bad && *lx->p != ')') {
+        const char *at = lx->p, *name = ir_lex_name(lx, '%', "an argument, %name");
+        if (ef_map_get(&ps->f->names, name))
+            ir_lex_fail(lx, at, "argument %%%s exists already", name);
+        ir_lex_want(lx, ":");
+        const ir_type *t = ir_lex_type(lx);
+        if (!lx->bad)
+            ir_arg_new(ps->f, name, t);
+        if (*lx->p != ')')
+            ir_lex_want(lx, ",");
+    }
+    ir_lex_want(lx, ")");
+}
 
 static void
 parse_func(parser *ps)
@@ -233,27 +262,18 @@ parse_func(parser *ps)
         ir_lex_fail(lx, at, "expected $step or $eval");
     if (step ? ps->m->step : ps->m->eval)
         ir_lex_fail(lx, at, "function $%s exists already", name);
-    ps->skip = lx->bad;
+    ps->skip = true;
     if (lx->bad)
         return;
     ps->f = ir_func_new(ps->m, name);
+    stands_at(ps, ps->f, at);
     ps->block = NULL;
     ps->lost = (ef_map){0};
-    ir_lex_want(lx, "(");
-    while (!lx->bad && *lx->p != ')') {
-        at = lx->p;
-        name = ir_lex_name(lx, '%', "an argument, %name");
-        if (ef_map_get(&ps->f->names, name))
-            ir_lex_fail(lx, at, "argument %%%s exists already", name);
-        ir_lex_want(lx, ":");
-        const ir_type *t = ir_lex_type(lx);
-        if (!lx->bad)
-            ir_arg_new(ps->f, name, t);
-        if (*lx->p != ')')
-            ir_lex_want(lx, ",");
-    }
-    ir_lex_want(lx, ")");
+    parse_args(ps);
     ir_lex_want(lx, "{");
+    ps->skip = lx->bad;
+    if (lx->bad)
+        ps->f = NULL;
 }
 
 static void
@@ -271,6 +291,7 @@ parse_block(parser *ps, int *nblock)
     int unit = parse_in_unit(ps);
     /* also after a fault: the ops below belong somewhere */
     ps->block = ir_block_new(ps->f, *name ? name : "_", (ir_phase)phase, unit);
+    stands_at(ps, ps->block, at);
 }
 
 /* ---- ops ---- */
@@ -433,9 +454,7 @@ parse_op(parser *ps)
         check_types(ps, op, at);
         for (int i = 0; i < op->nres && !lx->bad; i++)
             ir_op_name(op, i, ps->res.at[i]);
-        ef_map_set(ps->m->arena, &ps->m->lines, op,
-                   (void *)ef_internf(ps->m->ctx, "%d:%d", lx->lineno,
-                                      (int)(at - lx->line) + 1));
+        stands_at(ps, op, at);
     }
     for (int i = 0; i < ps->res.n && lx->bad; i++)
         ef_map_set(ps->m->arena, &ps->lost, ps->res.at[i], ps);

@@ -18,6 +18,8 @@ void ir_lex_fail(ir_lexer *, const char *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void ir_lex_fail_as(ir_lexer *, const char *at, ef_diag, const char *what,
                     const char *why);
+/* "line:column" of at, or of the reading position. */
+const char *ir_lex_place(const ir_lexer *, const char *at);
 void ir_lex_blank(ir_lexer *); /* skips blanks and a comment */
 bool ir_lex_next_line(
     ir_lexer *); /* to the next line with a statement; false: end of text */

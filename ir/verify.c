@@ -36,28 +36,33 @@ typedef struct verifier {
     ef_arena *arena;
     ef_map uses; /* ir_value* -> uses seen, as a number + 1; its keys are all params,
                        arguments and results that are known so far */
-    const ir_op *op; /* that is checked, or NULL */
+    const void *what; /* that is checked: param, function, block or op */
+    const char *loc;  /* ONNX node or initializer of it, or NULL */
+    const ir_op *op;  /* that is checked, or NULL */
     int nfault;
 } verifier;
 
-/* Reports about v->op, or about `loc` if no op is checked. */
+/* What faults are about from now on. */
 static void
-fault(verifier *v, const char *loc, const char *fmt, ...)
+look_at(verifier *v, const void *what, const char *loc)
 {
-    ef_ctx *ctx = v->m->ctx;
-    const ir_op *op = v->op;
-    const char *line = op ? ef_map_get(&v->m->lines, op) : NULL;
+    v->what = what;
+    v->loc = loc;
+    v->op = NULL;
+}
+
+static void
+fault(verifier *v, const char *fmt, ...)
+{
+    const char *line = v->what ? ef_map_get(&v->m->lines, v->what) : NULL;
     va_list ap;
     va_start(ap, fmt);
     const char *text = ef_vprintf(v->arena, fmt, ap);
     va_end(ap);
     v->nfault++;
-    ef_error(ctx,
-             line ? line
-             : op ? op->loc
-                  : loc,
-             E_IR_VERIFY,
-             op ? ef_printf(v->arena, "%s: %s", ir_ops[op->code].name, text) : text);
+    if (v->op)
+        text = ef_printf(v->arena, "%s: %s", ir_ops[v->op->code].name, text);
+    ef_error(v->m->ctx, line ? line : v->loc, E_IR_VERIFY, text);
 }
 
 static void
@@ -84,11 +89,11 @@ check_init(verifier *v, const ir_param *p)
 {
     const char *name = p->value->name;
     if (p->init == IR_INIT_FILE && (!p->path || p->file_dtype >= IR_FUT))
-        fault(v, p->loc, "$%s comes from a file, expected a path and a dtype", name);
+        fault(v, "$%s comes from a file, expected a path and a dtype", name);
     if (p->init == IR_INIT_VALUES && !p->values)
-        fault(v, p->loc, "$%s has literal values, expected them", name);
+        fault(v, "$%s has literal values, expected them", name);
     if ((p->cls == IR_GRAD || p->cls == IR_STATE) && p->init != IR_INIT_NONE)
-        fault(v, p->loc, "$%s is %s and has contents, expected zeros", name,
+        fault(v, "$%s is %s and has contents, expected zeros", name,
               ir_class_word[p->cls]);
 }
 
@@ -98,7 +103,7 @@ check_owner(verifier *v, const ir_param *p)
     const char *name = p->value->name;
     bool owned = p->cls == IR_GRAD || p->cls == IR_STATE;
     if (owned != (p->of != NULL)) {
-        fault(v, p->loc, "$%s is %s and has %s", name, ir_class_word[p->cls],
+        fault(v, "$%s is %s and has %s", name, ir_class_word[p->cls],
               owned ? "no parameter it belongs to" : "a parameter it belongs to");
         return;
     }
@@ -107,10 +112,10 @@ check_owner(verifier *v, const ir_param *p)
     const ir_type *t =
         ir_type_with(v->m->ctx, p->of->value->type, p->value->type->dtype);
     if (!ef_map_has(&v->uses, p->of->value) || p->of->cls != IR_TRAIN)
-        fault(v, p->loc, "$%s belongs to $%s, expected a trained parameter above it",
-              name, p->of->value->name);
+        fault(v, "$%s belongs to $%s, expected a trained parameter above it", name,
+              p->of->value->name);
     else if (t != p->value->type)
-        fault(v, p->loc, "$%s is %s, expected %s as $%s has", name,
+        fault(v, "$%s is %s, expected %s as $%s has", name,
               ir_type_text(v->m->ctx, p->value->type), ir_type_text(v->m->ctx, t),
               p->of->value->name);
 }
@@ -121,11 +126,11 @@ check_role(verifier *v, const ir_param *p)
     const char *name = p->value->name;
     bool adapter = p->role == IR_LORA_A || p->role == IR_LORA_B;
     if (adapter && !p->module)
-        fault(v, p->loc, "$%s is an adapter, expected the module it sits on", name);
+        fault(v, "$%s is an adapter, expected the module it sits on", name);
     if (p->part && (p->part_start < 0 || p->part_len < 0 || p->part_len > p->part_of ||
                     p->part_start > p->part_of - p->part_len))
-        fault(v, p->loc, "$%s covers %" PRId64 " rows from %" PRId64 " on, of %" PRId64,
-              name, p->part_len, p->part_start, p->part_of);
+        fault(v, "$%s covers %" PRId64 " rows from %" PRId64 " on, of %" PRId64, name,
+              p->part_len, p->part_start, p->part_of);
 }
 
 static void
@@ -136,17 +141,18 @@ check_params(verifier *v)
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
         const char *name = p->value->name;
+        look_at(v, p, p->loc);
         if (!name_ok(name) || ef_map_has(&names, name))
-            fault(v, p->loc, "parameter name '%s' is %s", name ? name : "",
+            fault(v, "parameter name '%s' is %s", name ? name : "",
                   name_ok(name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
         ef_map_set(v->arena, &names, name, v);
         if (p->value->param != p || p->value->def)
-            fault(v, p->loc, "$%s: links of value and parameter disagree", name);
+            fault(v, "$%s: links of value and parameter disagree", name);
         if (p->unit < 0 || p->unit >= m->units.n)
-            fault(v, p->loc, "$%s is in unit %d, expected one of the %d units", name,
-                  p->unit, m->units.n);
+            fault(v, "$%s is in unit %d, expected one of the %d units", name, p->unit,
+                  m->units.n);
         if (p->value->type->dtype == IR_FUT)
-            fault(v, p->loc, "$%s has no elements", name);
+            fault(v, "$%s has no elements", name);
         check_init(v, p);
         check_owner(v, p);
         check_role(v, p);
@@ -195,9 +201,9 @@ check_places(verifier *v)
         const ir_param *p = at[i - 1].p, *q = at[i].p;
         bool together =
             p->unit == q->unit && p->cls == q->cls && at[i - 1].nth == at[i].nth;
+        look_at(v, q, q->loc);
         if (together && q->offset - p->offset < ir_type_bytes(p->value->type))
-            fault(v, q->loc,
-                  "$%s at %" PRId64 " overlaps $%s, %" PRId64 " bytes at %" PRId64,
+            fault(v, "$%s at %" PRId64 " overlaps $%s, %" PRId64 " bytes at %" PRId64,
                   q->value->name, q->offset, p->value->name,
                   ir_type_bytes(p->value->type), p->offset);
     }
@@ -218,22 +224,23 @@ check_buffers(verifier *v, const ir_op *op)
     bool optim = op->code == IR_OP_optim, accum = op->code == IR_OP_accum;
     if (optim && !(is_class(op, 0, IR_TRAIN) && is_class(op, 1, IR_GRAD) &&
                    is_class(op, 2, IR_STATE) && is_class(op, 3, IR_STATE)))
-        fault(v, NULL, "expected a trained parameter, its gradient and two states");
-    for (int i = 1; optim && i < 4; i++)
-        if (op->arg[i]->param && op->arg[i]->param->of != op->arg[0]->param)
-            fault(v, NULL, "operand %d belongs to another parameter than operand 0", i);
+        fault(v, "expected a trained parameter, its gradient and two states");
+    else
+        for (int i = 1; optim && i < 4; i++)
+            if (op->arg[i]->param->of != op->arg[0]->param)
+                fault(v, "operand %d belongs to another parameter than operand 0", i);
     if ((optim && !update) || (accum && update))
-        fault(v, NULL, "expected it in %s", optim ? "an update block" : "a bwd block");
+        fault(v, "expected it in %s", optim ? "an update block" : "a bwd block");
     if (accum && !is_class(op, 0, IR_GRAD))
-        fault(v, NULL, "operand 0 is no gradient buffer");
+        fault(v, "operand 0 is no gradient buffer");
     for (int i = 0; i < op->narg; i++) {
         bool grad = is_class(op, i, IR_GRAD), state = is_class(op, i, IR_STATE);
         bool mine = optim || (accum && i == 0) || (op->code == IR_OP_norm2 && grad);
         if ((grad || state) && !mine)
-            fault(v, NULL, "operand %d is a %s buffer, which it may not read", i,
+            fault(v, "operand %d is a %s buffer, which it may not read", i,
                   ir_class_word[op->arg[i]->param->cls]);
         if (op->code == IR_OP_norm2 && !grad)
-            fault(v, NULL, "operand %d is no gradient buffer", i);
+            fault(v, "operand %d is no gradient buffer", i);
     }
 }
 
@@ -245,7 +252,7 @@ check_operands(verifier *v, const ir_op *op)
     for (int i = 0; i < op->narg; i++) {
         const ir_value *x = op->arg[i];
         if (!x || !ef_map_has(&v->uses, x)) {
-            fault(v, NULL, "operand %d, %s, is not defined above", i,
+            fault(v, "operand %d, %s, is not defined above", i,
                   x && x->name ? ir_value_text(v->m->ctx, x) : "(none)");
             ok = false;
             continue;
@@ -253,7 +260,7 @@ check_operands(verifier *v, const ir_op *op)
         count_use(v, x);
         bool once = op->block->phase == IR_UPDATE && op->code != IR_OP_ret;
         if (once && !x->param && (!x->def || x->def->block->phase != IR_UPDATE))
-            fault(v, NULL,
+            fault(v,
                   "operand %d, %%%s, is a micro-batch's: an update reads "
                   "parameters and results of update blocks",
                   i, x->name);
@@ -266,23 +273,23 @@ check_types(verifier *v, const ir_op *op)
 {
     ef_ctx *ctx = v->m->ctx;
     if (op->nres > IR_MAX_NRES) {
-        fault(v, NULL, "%d results, more than any op has", op->nres);
+        fault(v, "%d results, more than any op has", op->nres);
         return;
     }
     const ir_type *out[IR_MAX_NRES] = {NULL};
     const char *why = ir_op_types(ctx, op, out);
     if (why) {
-        fault(v, NULL, "%s", why);
+        fault(v, "%s", why);
         return;
     }
     for (int i = 0; i < op->nres; i++)
         if (op->res[i]->type != out[i])
-            fault(v, NULL, "result %d is %s, expected %s", i,
+            fault(v, "result %d is %s, expected %s", i,
                   op->res[i]->type ? ir_type_text(ctx, op->res[i]->type) : "(none)",
                   ir_type_text(ctx, out[i]));
     const ir_attr *at = ir_attr_get(op, IR_ATTR_at), *ws = ir_attr_get(op, IR_ATTR_ws);
     if ((at && at->n != op->nres) || (ws && ws->n != 2))
-        fault(v, NULL, "expected an offset per result in at, offset and bytes in ws");
+        fault(v, "expected an offset per result in at, offset and bytes in ws");
 }
 
 static void
@@ -291,10 +298,10 @@ check_results(verifier *v, const ir_op *op, ef_map *names)
     for (int i = 0; i < op->nres; i++) {
         const ir_value *r = op->res[i];
         if (!name_ok(r->name) || ef_map_has(names, r->name))
-            fault(v, NULL, "result name '%s' is %s", r->name ? r->name : "",
+            fault(v, "result name '%s' is %s", r->name ? r->name : "",
                   name_ok(r->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
         if (r->def != op || r->param)
-            fault(v, NULL, "links of result %d disagree", i);
+            fault(v, "links of result %d disagree", i);
         if (r->name)
             ef_map_set(v->arena, names, r->name, v);
         if (r->type)
@@ -305,15 +312,15 @@ check_results(verifier *v, const ir_op *op, ef_map *names)
 static void
 check_op(verifier *v, const ir_op *op, const ir_block *b, ef_map *names)
 {
-    v->op = op;
+    look_at(v, op, op->loc);
     if (op->code >= IR_NOPS) {
-        v->op = NULL;
-        fault(v, op->loc, "opcode %d does not exist", (int)op->code);
+        fault(v, "opcode %d does not exist", (int)op->code);
         return;
     }
+    v->op = op;
     if (op->block != b || (op->prev ? op->prev->next : b->first) != op ||
         (op->next ? op->next->prev : b->last) != op)
-        fault(v, NULL, "links of op and block @%s disagree", b->name);
+        fault(v, "links of op and block @%s disagree", b->name);
     if (check_operands(v, op)) {
         check_types(v, op);
         check_buffers(v, op);
@@ -321,9 +328,7 @@ check_op(verifier *v, const ir_op *op, const ir_block *b, ef_map *names)
     check_results(v, op, names);
     bool last = !ir_next_op(op);
     if ((op->code == IR_OP_ret) != last)
-        fault(v, NULL,
-              last ? "expected ret as the last op" : "expected nothing below ret");
-    v->op = NULL;
+        fault(v, last ? "expected ret as the last op" : "expected nothing below ret");
 }
 
 /* ---- functions ---- */
@@ -331,21 +336,22 @@ check_op(verifier *v, const ir_op *op, const ir_block *b, ef_map *names)
 static void
 check_block(verifier *v, const ir_func *f, const ir_block *b, ef_map *names)
 {
+    look_at(v, b, NULL);
     if (!name_ok(b->name) || ef_map_has(names, b->name))
-        fault(v, NULL, "block name '%s' is %s", b->name,
+        fault(v, "block name '%s' is %s", b->name,
               name_ok(b->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
     ef_map_set(v->arena, names, b->name, v);
     if (b->func != f || (b->prev ? b->prev->next : f->first) != b ||
         (b->next ? b->next->prev : f->last) != b)
-        fault(v, NULL, "links of block @%s and $%s disagree", b->name, f->name);
+        fault(v, "links of block @%s and $%s disagree", b->name, f->name);
     if (b->unit < 0 || b->unit >= v->m->units.n)
-        fault(v, NULL, "block @%s is of unit %d, expected one of the %d units", b->name,
+        fault(v, "block @%s is of unit %d, expected one of the %d units", b->name,
               b->unit, v->m->units.n);
     if (b->prev && b->prev->phase > b->phase)
-        fault(v, NULL, "block @%s is %s, expected it above @%s, which is %s", b->name,
+        fault(v, "block @%s is %s, expected it above @%s, which is %s", b->name,
               ir_phase_word[b->phase], b->prev->name, ir_phase_word[b->prev->phase]);
     if (f == v->m->eval && b->phase != IR_FWD)
-        fault(v, NULL, "block @%s of $eval is %s, expected fwd", b->name,
+        fault(v, "block @%s of $eval is %s, expected fwd", b->name,
               ir_phase_word[b->phase]);
 }
 
@@ -354,13 +360,14 @@ check_func(verifier *v, const ir_func *f)
 {
     ef_map values = {0}, blocks = {0};
     int nop = 0;
+    look_at(v, f, NULL);
     for (int i = 0; i < f->args.n; i++) {
         const ir_value *x = f->args.at[i];
         if (!name_ok(x->name) || ef_map_has(&values, x->name))
-            fault(v, NULL, "argument name '%s' of $%s is %s", x->name, f->name,
+            fault(v, "argument name '%s' of $%s is %s", x->name, f->name,
                   name_ok(x->name) ? "not unique" : "not made of [A-Za-z0-9_./-]");
         if (x->def || x->param || x->type->dtype == IR_FUT)
-            fault(v, NULL, "argument %%%s of $%s is no plain tensor", x->name, f->name);
+            fault(v, "argument %%%s of $%s is no plain tensor", x->name, f->name);
         ef_map_set(v->arena, &values, x->name, v);
         ef_map_set(v->arena, &v->uses, x, (void *)(intptr_t)1);
     }
@@ -369,8 +376,9 @@ check_func(verifier *v, const ir_func *f)
         for (const ir_op *op = b->first; op; op = op->next, nop++)
             check_op(v, op, b, &values);
     }
+    look_at(v, f, NULL);
     if (!nop)
-        fault(v, NULL, "$%s does not end in ret", f->name);
+        fault(v, "$%s does not end in ret", f->name);
 }
 
 int
@@ -386,9 +394,10 @@ ir_verify(const ir_module *m)
     for (int i = 0; i < v.uses.n; i++) {
         const ir_value *x = v.uses.key[i];
         intptr_t seen = (intptr_t)v.uses.val[i] - 1;
+        look_at(&v, x->def, x->def ? x->def->loc : NULL);
         if (x->nuse != seen)
-            fault(&v, x->def ? x->def->loc : NULL, "%s counts %u uses, has %ld",
-                  ir_value_text(m->ctx, x), (unsigned)x->nuse, (long)seen);
+            fault(&v, "%s counts %u uses, has %ld", ir_value_text(m->ctx, x),
+                  (unsigned)x->nuse, (long)seen);
     }
     ef_arena_free(v.arena);
     return v.nfault;

@@ -138,7 +138,8 @@ static const row rows[] = {
     {"softmax_grad", "f32[2,3] f32[2,3]", "", "f32[2,3]", NULL},
     {"softmax_grad", "f32[2,3] f32[3]", "", "f32[2,3]",
      "operand 1 is f32[3], expected f32"},
-    {"softmax", "f32[]", "", "f32[]", "operand 0 is f32[], expected floats, at least one dimension"},
+    {"softmax", "f32[]", "", "f32[]",
+     "operand 0 is f32[], expected floats, at least one dimension"},
     {"cumsum", "i64[2,3]", "axis=1", "i64[2,3]", NULL},
     {"cumsum", "i64[2,3]", "axis=2", "i64[2,3]", "axis is 2"},
 

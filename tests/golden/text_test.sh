@@ -1,0 +1,40 @@
+#!/bin/sh
+# text_test.sh BUILD -- the text form through the driver.
+#
+#   roundtrip/*.ir   canonical: `efficc --run-pass=` prints them back byte by byte
+#   verify/*.ir      "; error: TEXT" stands on each line that is reported, on no other;
+#                    exit code 1
+efficc=$1/efficc
+here=$(dirname "$0")
+out=$(mktemp -d) || exit 1
+trap 'rm -rf "$out"' EXIT
+passed=0 failed=0
+
+result() { # 0|1 FILE
+    if [ "$1" = 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $2"
+    fi
+}
+
+for f in "$here"/roundtrip/*.ir; do
+    "$efficc" --run-pass= "$f" > "$out/got" 2> "$out/err" && diff "$f" "$out/got"
+    result $? "$f"
+    cat "$out/err"
+done
+
+for f in "$here"/verify/*.ir; do
+    "$efficc" --run-pass= "$f" > "$out/got" 2> "$out/err"
+    code=$?
+    awk '{ at = index($0, "; error: ") } at { print FNR ": " substr($0, at + 9) }' "$f" |
+        sort > "$out/want"
+    sed -n 's/^[^ ]*:\([0-9]*\):[0-9]*: error: \(.*\) \[E[0-9]*\]$/\1: \2/p' "$out/err" |
+        sort > "$out/said"
+    [ $code = 1 ] && [ ! -s "$out/got" ] && diff "$out/want" "$out/said"
+    result $? "$f"
+done
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ] && [ $passed -gt 0 ]
