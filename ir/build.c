@@ -96,15 +96,23 @@ ir_unit_new(ir_module *m, const char *name)
     return m->units.n - 1;
 }
 
+static bool
+has_block(const ir_func *f, const char *name)
+{
+    IR_FOREACH_BLOCK (b, f)
+        if (b->name == name)
+            return true;
+    return false;
+}
+
 ir_block *
 ir_block_new(ir_func *f, const char *name, ir_phase phase, int unit)
 {
     ir_module *m = f->module;
-    ef_map names = {0}, suffixes = {0}; /* blocks are few: no index is kept */
-    IR_FOREACH_BLOCK (b, f)
-        ir_name_take(m->arena, &names, b->name, b);
     ir_block *b = EF_NEW(m->arena, ir_block);
-    b->name = ir_name_unique(m->ctx, m->arena, &names, &suffixes, name);
+    const char *stem = b->name = ir_name_clean(m->ctx, name);
+    for (int k = 1; has_block(f, b->name); k++) /* blocks are few: no index is kept */
+        b->name = ef_internf(m->ctx, "%s.%d", stem, k);
     b->phase = phase;
     b->unit = unit;
     b->func = f;
