@@ -72,7 +72,8 @@ typedef struct fe_param {
     int unit;         /* of its consumers; -1: none yet */
     struct fe_param *tie; /* the param that this one is a copy of; NULL: none */
     bool tie_transposed;
-    bool table; /* rows of it are gathered */
+    bool table, product; /* rows of it are looked up; it is read in other ways */
+    const char *lookup;  /* name by the scope that looks rows up; NULL: unknown */
     EF_VEC(struct fe_param *) copies;
     ir_param *ir; /* NULL until first used */
 } fe_param;

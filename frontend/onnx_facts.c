@@ -128,7 +128,13 @@ check_roles(fe_imp *im, inputs *ins)
                                            role[r], first->arg->name));
         }
     }
-    input *ids = with_role(ins, "ids");
+    const input *at = with_role(ins, "positions"), *ids = with_role(ins, "ids");
+    if (at && at->rows && at->rows < im->seq)
+        return ef_error(im->ctx, NULL, E_ONNX_INPUT, at->arg->name,
+                        ef_internf(im->ctx,
+                                   "the table that it indexes has %lld rows: give a "
+                                   "--seq of at most that",
+                                   (long long)at->rows));
     if (ids && ids->rows)
         return true;
     return ef_error(

@@ -164,6 +164,9 @@ fe_emit(fe_call *c, ir_opcode code, int narg, fe_val *const *arg, int nattr,
     const char *why = result_type(c->im, &op, given, &type);
     if (why) {
         fe_fail(c, "%s", why);
+        if (c->im->positions && c->im->seq > c->im->positions)
+            ef_hint(c->im->ctx, "%s has %lld positions: give a --seq of at most that",
+                    c->im->positions_of, (long long)c->im->positions);
         return NULL;
     }
     return known && ir_type_count(type) <= FE_FOLD_MAX ? compute(c, &op, arg, type)

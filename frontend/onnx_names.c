@@ -62,10 +62,12 @@ leaf_of(const fe_node *n, int input)
 }
 
 static const char *
-scope_name(fe_imp *im, const fe_use *u)
+scope_name(fe_imp *im, const fe_use *u, int rank)
 {
     const char *leaf = leaf_of(u->node, u->input);
-    return leaf && u->node->scope
+    const char *op = fe_str(u->node->p->op_type);
+    bool vector = !strcmp(op, "Add") || !strcmp(op, "Mul");
+    return leaf && u->node->scope && (rank == 1 || !vector)
                ? ef_internf(im->ctx, "%s%s.%s", im->prefix, u->node->scope, leaf)
                : NULL;
 }
@@ -108,7 +110,8 @@ name_param(fe_imp *im, fe_param *p, const fe_use *u)
     bool gemm = !strcmp(op, "Gemm"), product = gemm || !strcmp(op, "MatMul");
     const Onnx__AttributeProto *tb = gemm ? fe_node_attr(u->node->p, "transB") : NULL;
     const char *module = product && u->input == 1 ? module_of_bias(im, u->node) : NULL;
-    p->hf = module ? ef_internf(im->ctx, "%s.weight", module) : scope_name(im, u);
+    p->hf = module ? ef_internf(im->ctx, "%s.weight", module)
+                   : scope_name(im, u, p->t->rank);
     p->transposed =
         p->hf && product && u->input == 1 && p->t->rank == 2 && !(tb && tb->i);
 }
@@ -240,7 +243,7 @@ key_of(fe_imp *im, const fe_weight *w, int i, int direct)
         return u->alias;
     if (u->alias == w->name && direct == 1)
         return w->name;
-    const char *derived = scope_name(im, u);
+    const char *derived = scope_name(im, u, 1);
     return derived ? derived : i ? ef_internf(im->ctx, "%s.%d", w->name, i) : w->name;
 }
 
@@ -261,7 +264,11 @@ join(fe_imp *im, fe_param *p, const fe_use *u)
 {
     ef_map_set(im->arena, &im->use, &u->node->p->input[u->input], p);
     p->unit = p->unit < 0 || p->unit == u->owner->unit ? u->owner->unit : 0;
-    p->table |= u->input == 0 && !strcmp(fe_str(u->node->p->op_type), "Gather");
+    bool table = u->input == 0 && !strcmp(fe_str(u->node->p->op_type), "Gather");
+    p->table |= table;
+    p->product |= !table;
+    if (table && !p->lookup)
+        p->lookup = scope_name(im, u, p->t->rank);
 }
 
 static void

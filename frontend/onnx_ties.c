@@ -182,6 +182,8 @@ consider(ties *x, matrix *m)
         m->p->tie = root->p;
         m->p->tie_transposed = flip;
         ef_push(x->im->arena, root->p->copies, m->p);
+        if (root->p->lookup) /* PyTorch calls a tied pair by the first of them */
+            root->p->hf = root->p->lookup;
         return true;
     }
     if (!ef_map_has(&x->seen, key))
