@@ -15,6 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Under AddressSanitizer reads past the end are found, too. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define KT_HIDE(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define KT_SHOW(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define KT_HIDE(p, n) ((void)(p))
+#define KT_SHOW(p, n) ((void)(p))
+#endif
+
 enum { KT_TEAMS = 3, KT_GUARD = 64 };
 static const int kt_threads[KT_TEAMS] = {1, 2, 3};
 
@@ -37,6 +47,7 @@ kt_bytes(int64_t n)
     b->next = kt_blocks;
     b->bytes = bytes;
     kt_blocks = b;
+    KT_HIDE((char *)(b + 1) + bytes, KT_GUARD);
     return b + 1;
 }
 
@@ -76,7 +87,8 @@ kt_done(void)
     while (kt_blocks) {
         kt_block *b = kt_blocks;
         const unsigned char *end = (const unsigned char *)(b + 1) + b->bytes;
-        for (int i = 0; i < KT_GUARD / 2; i++)
+        KT_SHOW(end, KT_GUARD);
+        for (int i = 0; i < KT_GUARD; i++)
             if (end[i] != 0xff) {
                 CHECK(!"a buffer was written past its end");
                 break;
