@@ -8,7 +8,6 @@
  */
 #include "interp_int.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,7 +43,7 @@ ir_round(ir_dtype d, double x)
 {
     switch (d) {
     case IR_F32:
-        return fabs(x) <= FLT_MAX ? (float)x : round_bits(x, 24, -149, FLT_MAX);
+        return (float)x;
     case IR_F16:
         return round_bits(x, 11, -24, 65504);
     case IR_BF16:
@@ -73,7 +72,9 @@ round_tensor(ir_tensor *t, bool exact)
     if (exact && ir_dtypes[d].is_float)
         return;
     int64_t n = ir_count(t);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && d == IR_F32; i++)
+        t->data[i] = (float)t->data[i];
+    for (int64_t i = 0; i < n && d != IR_F32; i++)
         t->data[i] = ir_round(d, t->data[i]);
 }
 
