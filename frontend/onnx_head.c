@@ -39,16 +39,23 @@ is_taken(const Onnx__GraphProto *g, const char *name)
     return false;
 }
 
+static char *
+fresh(const fe_model *m, const char *name)
+{
+    char *s = ef_strdup(m->arena, name);
+    for (int i = 1; is_taken(m->proto->graph, s); i++)
+        s = ef_printf(m->arena, "%s.%d", name, i);
+    return s;
+}
+
 Onnx__TensorProto *
 fe_new_initializer(fe_model *m, const char *name, int type, int rank,
                    const int64_t *dim)
 {
     Onnx__GraphProto *g = m->proto->graph;
-    if (is_taken(g, name))
-        return NULL;
     Onnx__TensorProto *t = EF_NEW(m->arena, Onnx__TensorProto);
     onnx__tensor_proto__init(t);
-    t->name = ef_strdup(m->arena, name);
+    t->name = fresh(m, name);
     t->has_data_type = true;
     t->data_type = type;
     t->n_dims = (size_t)rank;
@@ -63,18 +70,8 @@ fe_new_initializer(fe_model *m, const char *name, int type, int rank,
 typedef struct head {
     fe_model *m;
     int type;   /* of the hidden states */
-    int serial; /* of names */
+    int serial; /* of node names */
 } head;
-
-static char *
-fresh(head *h, const char *what)
-{
-    const Onnx__GraphProto *g = h->m->proto->graph;
-    char *name = ef_strdup(h->m->arena, what);
-    while (is_taken(g, name))
-        name = ef_printf(h->m->arena, "%s.%d", what, ++h->serial);
-    return name;
-}
 
 /* An int64 constant: a scalar if rank is 0, else one element. */
 static char *
@@ -82,7 +79,7 @@ whole(head *h, int rank, int64_t value)
 {
     const int64_t one = 1;
     Onnx__TensorProto *t = fe_new_initializer(
-        h->m, fresh(h, "head.index"), ONNX__TENSOR_PROTO__DATA_TYPE__INT64, rank, &one);
+        h->m, "head.index", ONNX__TENSOR_PROTO__DATA_TYPE__INT64, rank, &one);
     t->n_int64_data = 1;
     t->int64_data = ef_dup(h->m->arena, &value, sizeof(value));
     return t->name;
@@ -100,7 +97,7 @@ node(head *h, const char *op, const char *out, char *a, char *b)
     append(arena, &n->n_input, &n->input, a);
     if (b)
         append(arena, &n->n_input, &n->input, b);
-    append(arena, &n->n_output, &n->output, fresh(h, out));
+    append(arena, &n->n_output, &n->output, fresh(h->m, out));
     append(arena, &g->n_node, &g->node, n);
     return n;
 }
@@ -242,8 +239,7 @@ fe_add_head(fe_model *m, const ir_module *module, const ir_param *weight,
         if (!param[i])
             continue;
         const ir_type *t = param[i]->value->type;
-        made[i] = fe_new_initializer(m, fresh(&h, param[i]->value->name), h.type,
-                                     t->rank, t->dim);
+        made[i] = fe_new_initializer(m, param[i]->value->name, h.type, t->rank, t->dim);
         if (i)
             append(m->arena, &gemm->n_input, &gemm->input, made[i]->name);
         else

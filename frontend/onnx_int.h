@@ -126,7 +126,8 @@ bool fe_check(fe_model *);
 bool fe_order(fe_model *);
 
 /* ---- onnx_head.c ---- */
-/* A new initializer of the main graph, without data. NULL: the name is taken. */
+/* A new initializer of the main graph, without data; its name gets a number if it is
+ * taken. */
 Onnx__TensorProto *fe_new_initializer(fe_model *, const char *name, int type, int rank,
                                       const int64_t *dim);
 /* Appends the head that pass task made, see fe_write_template(), and puts its output in

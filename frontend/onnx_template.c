@@ -165,56 +165,81 @@ was_shared(const fe_model *m, const char *name)
     return false;
 }
 
-/* Identity nodes on a shared initializer, and it itself, once nobody reads them. */
+/* Does n hand on a shared initializer? Then *out is the name that its readers know. */
+static bool
+hands_on(const fe_model *m, const Onnx__NodeProto *n, const char **out)
+{
+    if (strcmp(fe_str(n->op_type), "Identity") || n->n_input != 1 || n->n_output != 1)
+        return false;
+    *out = n->output[0];
+    return was_shared(m, n->input[0]);
+}
+
+/* Removes Identity nodes on shared initializers if their name is needed for a param of its
+ * own, or (with `read`) if nobody reads them any more. */
 static void
-drop_unread(fe_model *m)
+drop_identities(fe_model *m, const ef_map *read)
 {
     Onnx__GraphProto *g = m->proto->graph;
-    ef_map before = {0}, after = {0};
-    count_reads(m->ctx, m->arena, g, &before);
     size_t n = 0;
     for (size_t i = 0; i < g->n_node; i++) {
-        const Onnx__NodeProto *p = g->node[i];
-        bool drop = !strcmp(fe_str(p->op_type), "Identity") && p->n_input == 1 &&
-                    p->n_output == 1 && was_shared(m, p->input[0]) &&
-                    !ef_map_has(&before, ef_intern(m->ctx, p->output[0]));
+        const char *out;
+        bool drop =
+            hands_on(m, g->node[i], &out) &&
+            (read ? !ef_map_has(read, ef_intern(m->ctx, out)) : is_unshared(m, out));
         if (!drop)
             g->node[n++] = g->node[i];
     }
     g->n_node = n;
-    count_reads(m->ctx, m->arena, g, &after);
-    n = 0;
+}
+
+static void
+drop_initializers(fe_model *m, const ef_map *read)
+{
+    Onnx__GraphProto *g = m->proto->graph;
+    size_t n = 0;
     for (size_t i = 0; i < g->n_initializer; i++) {
         const char *name = ef_intern(m->ctx, fe_str(g->initializer[i]->name));
-        if (!was_shared(m, name) || ef_map_has(&after, name))
+        if (!was_shared(m, name) || ef_map_has(read, name))
             g->initializer[n++] = g->initializer[i];
     }
     g->n_initializer = n;
 }
 
-static bool
+/* The initializer of a param of its own; its consumers share it. */
+static Onnx__TensorProto *
+own_initializer(writer *w, const fe_unshared *u, const ir_param *p, ef_map *made)
+{
+    fe_model *m = w->m;
+    Onnx__TensorProto *own = ef_map_get(made, p);
+    if (own)
+        return own;
+    const fe_tensor *t = ef_map_get(&m->inits, ef_intern(m->ctx, u->initializer));
+    EF_ASSERT(t);
+    own = fe_new_initializer(m, u->param, t->type, t->rank, t->dim);
+    ef_map_set(m->arena, made, p, own);
+    piece *x = set_piece(w, own, t->bytes);
+    x->source = t;
+    x->param = p->cls == IR_TRAIN ? p : NULL;
+    return own;
+}
+
+static void
 add_unshared(writer *w, const ir_module *module)
 {
     fe_model *m = w->m;
+    ef_map made = {0}, read = {0}, left = {0};
+    drop_identities(m, NULL);
     for (int i = 0; i < m->unshared.n; i++) {
         const fe_unshared *u = &m->unshared.at[i];
         const ir_param *p = ir_param_by_name(module, u->param);
-        const fe_tensor *t = ef_map_get(&m->inits, ef_intern(m->ctx, u->initializer));
-        EF_ASSERT(t && u->input < (int)u->node->n_input);
-        if (!p)
-            continue; /* a pass found that nothing needs it: the shared one stays */
-        Onnx__TensorProto *own =
-            fe_new_initializer(m, u->param, t->type, t->rank, t->dim);
-        if (!own)
-            return ef_error(m->ctx, u->param, E_ONNX_GRAPH,
-                            "its name is taken by another tensor of the graph");
-        u->node->input[u->input] = own->name;
-        piece *x = set_piece(w, own, t->bytes);
-        x->source = t;
-        x->param = p->cls == IR_TRAIN ? p : NULL;
+        if (p) /* else no pass needs it, and the shared one stays */
+            u->node->input[u->input] = own_initializer(w, u, p, &made)->name;
     }
-    drop_unread(m);
-    return true;
+    count_reads(m->ctx, m->arena, m->proto->graph, &read);
+    drop_identities(m, &read);
+    count_reads(m->ctx, m->arena, m->proto->graph, &left);
+    drop_initializers(m, &left);
 }
 
 /* ---- a new head ---- */
@@ -370,7 +395,8 @@ fe_write_template(ef_ctx *ctx, fe_model *m, const ir_module *module,
     w.pieces = EF_NEWN(m->arena, piece, w.cap);
     w.copy = ef_alloc(m->arena, COPY_BYTES);
     place_tensors(&w, module);
-    if (!add_unshared(&w, module) || !add_head(&w, module) || !pack(&w))
+    add_unshared(&w, module);
+    if (!add_head(&w, module) || !pack(&w))
         return false;
     qsort(w.pieces, (size_t)w.npiece, sizeof(piece), by_place);
     return write_holes(&w, holes_path);

@@ -160,6 +160,7 @@ check_row(ef_arena *a, char *row)
     if (wrong)
         printf("%s: %s\n%s\n", field[0], wrong, o.text);
     CHECK(!wrong);
+    CHECK(!system("rm -rf out"));
 }
 
 static void
