@@ -1,0 +1,105 @@
+/* cg_harness.c -- stands in for the trainer's main loop when cg_run_test.c runs a generated
+ * program: it is appended to step.c. Reads `in.bin` beside the executable: contents of all
+ * params and inputs, how often micro runs, and which bytes of the arena are wanted; writes
+ * to `out.bin` those bytes, gradients and trained parameters after the update.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+get(FILE *f, void *to, size_t n)
+{
+    if (fread(to, 1, n, f) != n)
+        exit(3);
+}
+
+static int64_t
+get_int(FILE *f)
+{
+    int64_t x;
+    get(f, &x, sizeof x);
+    return x;
+}
+
+static size_t
+size_of(rt_dtype t)
+{
+    return t == RT_F32 ? 4 : t == RT_I64 ? 8 : 1;
+}
+
+static char *
+place(rt_run *run, rt_class cls, const rt_param *p)
+{
+    return run->base[cls][p->unit] + p->offset;
+}
+
+static void
+fill(rt_run *run, const rt_program *p, FILE *in)
+{
+    for (int k = 0; k < RT_NCLASSES; k++) {
+        run->base[k] = calloc((size_t)p->nunit, sizeof(char *));
+        for (int u = 0; u < p->nunit; u++)
+            run->base[k][u] = rt_alloc((size_t)p->unit_bytes[u][k] + RT_ALIGN);
+    }
+    for (int i = 0; i < p->nparam; i++)
+        get(in, place(run, p->param[i].cls, &p->param[i]),
+            (size_t)p->param[i].n * size_of(p->param[i].dtype));
+    run->input = calloc((size_t)p->ninput, sizeof(void *));
+    for (int i = 0; i < p->ninput; i++) {
+        size_t n = p->input[i].role == RT_SCALE ? 4 : 8;
+        for (int d = 0; d < p->input[i].rank; d++)
+            n *= (size_t)p->input[i].dim[d];
+        run->input[i] = malloc(n);
+        get(in, run->input[i], n);
+    }
+    run->arena = rt_alloc((size_t)p->arena_bytes + RT_ALIGN);
+    memset(run->arena, 0xff, (size_t)p->arena_bytes); /* NaN, unless it is written */
+}
+
+/* The wanted bytes of the arena: their number, then offset and size of each. */
+static void
+put_wanted(rt_run *run, FILE *in, FILE *out)
+{
+    for (int64_t n = get_int(in); n > 0; n--) {
+        int64_t at = get_int(in), bytes = get_int(in);
+        fwrite(run->arena + at, 1, (size_t)bytes, out);
+    }
+}
+
+static void
+put_class(rt_run *run, const rt_program *p, rt_class cls, FILE *out)
+{
+    for (int i = 0; i < p->nparam; i++)
+        if (p->param[i].cls == RT_TRAIN)
+            fwrite(place(run, cls, &p->param[i]), 4, (size_t)p->param[i].n, out);
+}
+
+int
+rt_main(int argc, char **argv, const rt_program *p)
+{
+    char error[256];
+    rt_run run = {.program = p};
+    FILE *in = argc == 3 ? fopen(argv[1], "rb") : NULL;
+    FILE *out = argc == 3 ? fopen(argv[2], "wb") : NULL;
+    if (!in || !out || !rt_device_open(p, &run.compute, error, sizeof error))
+        return 2;
+    run.hyper = (rt_hyper){.lr = 0.01,
+                           .weight_decay = 0.1,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .max_norm = 0.5,
+                           .step = 1};
+    fill(&run, p, in);
+    for (int64_t n = get_int(in); n > 0; n--)
+        p->micro(&run);
+    put_class(&run, p, RT_GRAD, out);
+    p->update(&run);
+    put_wanted(&run, in, out);
+    put_class(&run, p, RT_TRAIN, out);
+    p->eval(&run);
+    put_wanted(&run, in, out);
+    rt_device_close(run.compute);
+    return fclose(out) != 0;
+}
