@@ -199,7 +199,7 @@ ir_lex_float(ir_lexer *lx)
         word && (!strcmp(s, "inf") || !strcmp(s, "-inf") || !strcmp(s, "nan"));
     if (special || (word && n && strspn(s, "0123456789+-.eE") == n))
         v = strtod(s, &end);
-    if (end != s + n || !n || !word)
+    if (!word || !n || end != s + n)
         ir_lex_fail(lx, at, "expected a number");
     lx->p += lx->bad ? 0 : n;
     ir_lex_blank(lx);

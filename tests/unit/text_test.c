@@ -146,6 +146,11 @@ TEST(texts_that_are_no_module)
          "expected a number"},
         {"efficc-ir 1\nunit 0 \"u\"\nparam $w : f32[1] const unit=0 = 1e\n",
          "expected a number"},
+        {"efficc-ir 1\nunit 0 \"u\"\nparam $w : f32[1] const unit=0 = "
+         "1111111111111111111111111"
+         "1111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "\n",
+         "3:34: error: expected a number"},
         {"efficc-ir 1\nunit 0 \"u\"\nparam $w : f32[1] grad unit=0 of=$w\n",
          "parameter $w is not known before this line"},
         {"efficc-ir 1\nunit 0 \"u\"\nparam $w : f32[1] train unit=0 role=boss\n",
