@@ -1,0 +1,329 @@
+/* kernels_bench.c -- the CPU kernels at gpt2's sizes (124M, batch 4, sequence 512), next to
+ * what the machine can do at that moment.
+ *
+ * usage: kernels_bench [threads] [part of a kernel's name]
+ *
+ * A row is the median of several runs: milliseconds, then GFLOP/s and the share of the peak
+ * (register-only fused multiply-adds, measured just before the row) or GB/s moved.
+ */
+#include "peak.h"
+#include "runtime/cpu/mm_int.h"
+#include "runtime/include/efficc_rt.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    RUNS = 7,
+    BATCH = 4,
+    SEQ = 512,
+    ROWS = BATCH * SEQ,
+    H = 768,
+    HEADS = 12,
+    V = 50257
+};
+
+static rt_stream *stream;
+static const char *only; /* NULL: all */
+static int threads;
+
+static float *
+noise(int64_t n)
+{
+    float *x = rt_alloc((size_t)n * sizeof *x);
+    uint32_t z = 1;
+    if (!x)
+        exit(1);
+    for (int64_t i = 0; i < n; i++) {
+        z = z * 1664525u + 1013904223u;
+        x[i] = (float)(z >> 8) / 8388608.0f - 1;
+    }
+    return x;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct job {
+    const char *name;
+    double flop, bytes;
+    void (*run)(void *);
+    void *arg;
+} job;
+
+static void
+measure(const job *j)
+{
+    double t[RUNS], top = bench_peak(threads);
+    if (only && !strstr(j->name, only))
+        return;
+    j->run(j->arg);
+    for (int i = 0; i < RUNS; i++) {
+        double begin = bench_now();
+        j->run(j->arg);
+        t[i] = bench_now() - begin;
+    }
+    qsort(t, RUNS, sizeof *t, by_value);
+    double m = t[RUNS / 2];
+    printf("%-34s %9.3f ms", j->name, 1e3 * m);
+    if (j->flop > 0)
+        printf("  %7.1f GFLOP/s  %3.0f %% of %.0f", j->flop / m / 1e9,
+               100 * j->flop / m / 1e9 / top, top);
+    if (j->bytes > 0)
+        printf("  %7.1f GB/s", j->bytes / m / 1e9);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* ---- products ---- */
+
+typedef struct product {
+    const char *name;
+    int64_t m, n, k;
+    bool ta, tb, add;
+} product;
+static const product products[] = {
+    {"qkv forward", ROWS, 3 * H, H, false, false, false},
+    {"attention output forward", ROWS, H, H, false, false, false},
+    {"mlp up forward", ROWS, 4 * H, H, false, false, false},
+    {"mlp down forward", ROWS, H, 4 * H, false, false, false},
+    {"qkv dx", ROWS, H, 3 * H, false, true, false},
+    {"attention output dx", ROWS, H, H, false, true, false},
+    {"mlp up dx", ROWS, H, 4 * H, false, true, false},
+    {"mlp down dx", ROWS, 4 * H, H, false, true, false},
+    {"qkv dw", H, 3 * H, ROWS, true, false, true},
+    {"attention output dw", H, H, ROWS, true, false, true},
+    {"mlp up dw", H, 4 * H, ROWS, true, false, true},
+    {"mlp down dw", 4 * H, H, ROWS, true, false, true},
+    {"lora t = x a^T (rank 8)", ROWS, 8, H, false, true, false},
+    {"lora y += t b^T", ROWS, H, 8, false, true, true},
+    {"lora da", 8, H, ROWS, true, false, true},
+    {"lora db", H, 8, ROWS, true, false, true},
+};
+enum { NPRODUCTS = sizeof products / sizeof *products };
+
+typedef struct product_run {
+    int index;
+    rt_gemm_desc d;
+    float *a, *b, *c;
+    void *scratch;
+    bool own;
+} product_run;
+
+static void
+run_product(void *arg)
+{
+    product_run *p = arg;
+    const rt_gemm_desc *d = &p->d;
+    if (!p->own) {
+        rt_gemm(stream, p->index, p->c, p->a, p->b, NULL, p->scratch);
+        return;
+    }
+    rt_mm g = {d->m,   d->n,   d->k,   d->ta, d->tb, d->add, 1,
+               d->lda, d->ldb, d->ldc, p->a,  p->b,  NULL,   p->c};
+    rt_mm_run(&g, threads, p->scratch);
+}
+
+static void
+bench_products(void)
+{
+    rt_gemm_desc table[NPRODUCTS];
+    int64_t space = 0;
+    for (int i = 0; i < NPRODUCTS; i++) {
+        const product *p = &products[i];
+        table[i] = (rt_gemm_desc){.m = p->m,
+                                  .n = p->n,
+                                  .k = p->k,
+                                  .ta = p->ta,
+                                  .tb = p->tb,
+                                  .add = p->add,
+                                  .alpha = 1,
+                                  .lda = p->ta ? p->m : p->k,
+                                  .ldb = p->tb ? p->k : p->n,
+                                  .ldc = p->n,
+                                  .batch = 1};
+        int64_t own = rt_mm_scratch(p->m, p->n, p->k);
+        table[i].scratch = rt_gemm_scratch(&table[i], threads);
+        space = own > space ? own : space;
+        space = table[i].scratch > space ? table[i].scratch : space;
+    }
+    rt_program program = {.threads = threads, .ngemm = NPRODUCTS, .gemm = table};
+    char error[200];
+    if (!rt_device_open(&program, &stream, error, sizeof error))
+        exit(1);
+    float *x = noise(ROWS * 4 * H), *w = noise(ROWS * 4 * H), *y = noise(ROWS * 4 * H);
+    void *scratch = rt_alloc((size_t)space);
+    for (int i = 0; i < NPRODUCTS; i++)
+        for (int own = 0; own < 2; own++) {
+            char name[80];
+            const product *p = &products[i];
+            product_run r = {i, table[i], x, w, y, scratch, own};
+            snprintf(name, sizeof name, "%s%s", p->name, own ? ", own" : "");
+            measure(
+                &(job){name, 2.0 * (double)(p->m * p->n * p->k), 0, run_product, &r});
+        }
+    rt_device_close(stream);
+}
+
+/* ---- the rest ---- */
+
+typedef struct rest {
+    rt_attn a;
+    rt_head head;
+    float *x, *y, *z, *w, *table, *dtable, *stat;
+    int64_t *ids, *pred;
+    void *scratch;
+    rt_run run;
+    float one, out;
+} rest;
+
+static void
+attention(void *p)
+{
+    rest *r = p;
+    rt_attention(stream, r->y, r->stat, r->x, r->x, r->x, NULL, &r->a, r->scratch);
+}
+
+static void
+attention_grad(void *p)
+{
+    rest *r = p;
+    rt_attention_grad(stream, r->z, r->z, r->z, r->w, r->x, r->x, r->x, r->y, r->stat,
+                      NULL, &r->a, r->scratch);
+}
+
+static void
+layernorm(void *p)
+{
+    rest *r = p;
+    rt_layernorm(stream, r->y, r->stat, r->stat + ROWS, r->x, r->w, r->w, ROWS, H,
+                 1e-5f);
+}
+
+static void
+layernorm_grad(void *p)
+{
+    rest *r = p;
+    rt_layernorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, r->stat + ROWS, ROWS, H);
+    rt_layernorm_dwb(stream, r->y, r->y + H, r->w, r->x, r->stat, r->stat + ROWS, ROWS,
+                     H, true, true, r->scratch);
+}
+
+static void
+colsum(void *p)
+{
+    rest *r = p;
+    rt_colsum(stream, r->z, r->x, ROWS, 3 * H, 3 * H, true, r->scratch);
+}
+
+static void
+head(void *p)
+{
+    rest *r = p;
+    rt_head_ce(stream, &r->out, r->pred, r->pred + 1, r->x, r->table, r->ids, &r->one,
+               NULL, &r->head, r->scratch);
+}
+
+static void
+head_grad(void *p)
+{
+    rest *r = p;
+    rt_head_ce_grad(stream, &r->out, r->y, r->dtable, NULL, r->x, r->table, r->ids,
+                    &r->one, NULL, &r->head, r->scratch);
+}
+
+static void
+embed_grad(void *p)
+{
+    rest *r = p;
+    rt_embed_grad(stream, r->dtable, r->x, r->ids, ROWS, H, V, true, r->scratch);
+}
+
+static void
+norm2(void *p)
+{
+    rest *r = p;
+    rt_norm2(stream, &r->out, &r->run);
+}
+
+static void
+optim(void *p)
+{
+    rest *r = p;
+    rt_optim(stream, &r->run, 0, &r->one);
+}
+
+static void
+bench_rest(void)
+{
+    enum { N = V * H };
+    static const rt_param param = {.name = "w", .cls = RT_TRAIN, .n = N, .rank = 2};
+    static const int64_t bytes[1][RT_NCLASSES] = {{N * 4, N * 4, N * 4, N * 4, 0, 0}};
+    rt_program program = {.threads = threads,
+                          .nunit = 1,
+                          .unit_bytes = bytes,
+                          .nparam = 1,
+                          .param = &param};
+    char error[200], *base[RT_NCLASSES][1];
+    if (!rt_device_open(&program, &stream, error, sizeof error))
+        exit(1);
+    rest r = {.a = {BATCH, SEQ, HEADS, HEADS, H / HEADS, 3 * H, 3 * H, 3 * H, 0, H,
+                    2 * H, 0.125f, true},
+              .head = {ROWS, H, V, 512, true},
+              .one = 1e-3f,
+              .x = noise(ROWS * 3 * H),
+              .y = noise(ROWS * 3 * H),
+              .z = noise(ROWS * 3 * H),
+              .w = noise(ROWS * 3 * H),
+              .table = noise(N),
+              .dtable = noise(N),
+              .stat = noise(BATCH * HEADS * SEQ),
+              .ids = rt_alloc(ROWS * 8),
+              .pred = rt_alloc(ROWS * 8 + 8),
+              .run = {.program = &program,
+                      .hyper = {1e-4, 0.01, 0.9, 0.999, 1e-8, 1, 1, false, false}}};
+    int64_t space = rt_head_ce_scratch(ROWS, H, V, 512, true, threads);
+    int64_t need = rt_attention_grad_scratch(&r.a, threads);
+    r.scratch = rt_alloc((size_t)(need > space ? need : space));
+    for (int i = 0; i < ROWS; i++)
+        r.ids[i] = (int64_t)i * 7919 % V;
+    base[RT_TRAIN][0] = (char *)r.table, base[RT_GRAD][0] = (char *)r.dtable;
+    base[RT_STATE_M][0] = rt_alloc(N * 4), base[RT_STATE_V][0] = rt_alloc(N * 4);
+    for (int c = 0; c < RT_NCLASSES; c++)
+        r.run.base[c] = base[c];
+    double act = 4.0 * ROWS * H, scores = (double)BATCH * HEADS * SEQ * (SEQ + 1) / 2;
+    double logits = 2.0 * ROWS * H * V, pair = 2 * scores * (H / HEADS);
+    const job jobs[] = {
+        {"attention", 2 * pair, 0, attention, &r},
+        {"attention grad", 5 * pair, 0, attention_grad, &r},
+        {"layernorm", 0, 2 * act, layernorm, &r},
+        {"layernorm grad", 0, 5 * act, layernorm_grad, &r},
+        {"column sums [2048, 2304]", 0, 3 * act, colsum, &r},
+        {"head and loss", logits, 0, head, &r},
+        {"head, loss and gradients", 3 * logits, 0, head_grad, &r},
+        {"embedding grad", 0, 3 * act, embed_grad, &r},
+        {"norm2, 38.6 M", 0, 4.0 * N, norm2, &r},
+        {"adamw, 38.6 M", 0, 7 * 4.0 * N, optim, &r},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        measure(&jobs[i]);
+    rt_device_close(stream);
+}
+
+int
+main(int argc, char **argv)
+{
+    threads = argc > 1 ? atoi(argv[1]) : omp_get_max_threads();
+    only = argc > 2 ? argv[2] : NULL;
+    if (threads < 1)
+        return 1;
+    omp_set_num_threads(threads);
+    printf("%d threads, vectors of %d floats, peak %.0f GFLOP/s\n", threads, VW,
+           bench_peak(threads));
+    bench_products();
+    bench_rest();
+    return 0;
+}
