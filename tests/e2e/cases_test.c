@@ -121,7 +121,8 @@ train(const one_run *r)
     int order[64];
     for (int k = 0; k < r->steps * r->micro; k++)
         order[k] = k % 4;
-    const char *data = fmt("%s/data.jsonl", r->dir);
+    char data[512]; /* fmt's buffers are few, and batches_write() uses them */
+    snprintf(data, sizeof data, "%s/data.jsonl", r->dir);
     if (!batches_write(data, &r->golden, order, r->steps * r->micro))
         return false;
     bool hot = r->is_lora || r->is_rows;
