@@ -211,9 +211,11 @@ pass_grad(pass_ctx *pc)
                         "step does not end in 'ret' of one loss, f32[]");
     find_needs(pc);
     ir_value *loss = ret->arg[0];
-    if (loss->param || !note_of(pc, loss)->need)
-        return ef_error(m->ctx, ret->loc, E_TASK,
-                        "the loss depends on no trained parameter");
+    if (loss->param || !note_of(pc, loss)->need) {
+        ef_error(m->ctx, ret->loc, E_TASK, "the loss depends on no trained parameter");
+        ef_hint(m->ctx, "freeze less, or train more with --trainable PATTERN");
+        return false;
+    }
     pass_vjp v = {.pc = pc, .scratch = pc->scratch};
     ir_block *last_fwd = m->step->last;
     enter(&v, last_fwd);
