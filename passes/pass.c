@@ -165,12 +165,13 @@ write_reproducer(void)
         fprintf(ctx->diag, "  note: can not write %s: %s\n", path, strerror(errno));
         return;
     }
-    fprintf(f, "; run: efficc --run-pass=%s%s %s\n%s", ctx->pass,
-            options.s ? options.s : "", path, g->text);
+    fprintf(f, "; run: efficc --run-pass=%s%s\n%s", ctx->pass,
+            options.s ? options.s : "", g->text);
     fclose(f);
     fprintf(
         ctx->diag,
-        "  note: the IR before pass %s is in %s; its first line repeats the fault\n",
+        "  note: the IR before pass %s is in %s; its first line has the options that "
+            "repeat the fault\n",
         ctx->pass, path);
 }
 

@@ -28,6 +28,7 @@ typedef struct scores { /* what the walk back from the softmax finds */
     bool causal;
     ir_value *key;
     const ir_op *product; /* queries times keys */
+    bool said;            /* why this attention is not one */
 } scores;
 
 typedef struct operand { /* queries, keys or values */
@@ -38,8 +39,9 @@ typedef struct operand { /* queries, keys or values */
 
 /* Tells the user why this one stays as it is. Always returns false. */
 static bool
-refuse(const scores *s, const ir_op *at, const char *why)
+refuse(scores *s, const ir_op *at, const char *why)
 {
+    s->said = true;
     ef_report(s->r->m->ctx, "attention at %s stays plain ops: %s",
               at->loc ? at->loc : "?", why);
     return false;
@@ -252,8 +254,15 @@ rec_attention(recogniser *r, const pass_match *m)
     ir_op *root = m->op[0];
     ir_value *v = pass_bound(m, "v");
     scores s = {.r = r};
-    if (root->arg[1] != v || !walk_scores(&s, pass_bound(m, "s")))
+    if (root->arg[1] != v)
         return NULL;
+    if (!walk_scores(&s, pass_bound(m, "s"))) {
+        if (!s.said)
+            refuse(&s, root,
+                   "its scores are not queries times keys, scaled and masked, or "
+                   "they are used elsewhere");
+        return NULL;
+    }
     operand o[3];
     int64_t heads;
     if (!find_operands(&s, root, o, &heads)) {

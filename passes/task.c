@@ -84,9 +84,10 @@ look(task *t)
         t->causal |= op->code == IR_OP_attention && ir_attr_int(op, IR_ATTR_causal, 0);
         t->softmax |= op->code == IR_OP_softmax && op->arg[0]->type->rank > 2;
     }
-    t->head = is_product(t->out);
-    t->vocab = find_vocab(t->m);
     const ir_type *type = t->out->type;
+    t->vocab = find_vocab(t->m);
+    t->head = is_product(t->out) || /* or, as in Gemma 2, something squashed behind it */
+              (type->rank == 3 && type->dim[2] == t->vocab);
     if (!ir_dtypes[type->dtype].is_float || (type->rank != 2 && type->rank != 3))
         return fail(t,
                     "the output is %s, expected logits or hidden states, [batch, *] or "

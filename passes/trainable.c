@@ -68,11 +68,12 @@ note_candidates(const ir_module *m, const char *pattern)
 {
     enum { MOST = 8 };
     const char *best[MOST];
-    int far[MOST], n = 0;
+    int far[MOST], n = 0, all = 0;
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
         if (!task_is_weight(p))
             continue;
+        all++;
         const char *name = p->hf ? p->hf : p->value->name;
         int d = ef_edit_distance(pattern, name), at = n < MOST ? n++ : MOST;
         for (; at > 0 && far[at - 1] > d; at--)
@@ -88,7 +89,7 @@ note_candidates(const ir_module *m, const char *pattern)
     ef_buf b = {.arena = m->ctx->arena};
     for (int i = 0; i < n; i++)
         ef_putf(&b, "%s%s", i ? ", " : "", best[i]);
-    ef_note(m->ctx, "parameters are %s, ..", n ? b.s : "none");
+    ef_note(m->ctx, "parameters are %s%s", n ? b.s : "none", all > n ? ", .." : "");
     ef_hint(m->ctx, "* stands for any characters, ? for one: '*.bias'");
 }
 
