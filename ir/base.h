@@ -18,7 +18,7 @@ typedef struct ef_arena ef_arena; /* chain of chunks */
 
 /* A broken invariant of ours, in every build type: prints file:line and the pass that
  * runs, writes the reproducer if there is one, exits 70. */
-#define EF_ASSERT(c) ((c) ? (void)0 : ef_assert_fail(#c, __FILE__, __LINE__))
+#define EF_ASSERT(c)     ((c) ? (void)0 : ef_assert_fail(#c, __FILE__, __LINE__))
 #define EF_UNREACHABLE() ef_assert_fail("unreachable", __FILE__, __LINE__)
 _Noreturn void ef_assert_fail(const char *cond, const char *file, int line);
 /* Called by ef_assert_fail() after its message; the pass manager writes the reproducer
@@ -40,7 +40,7 @@ char *ef_strndup(ef_arena *, const char *, size_t n); /* NUL added */
 char *ef_strdup(ef_arena *, const char *);
 char *ef_printf(ef_arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *ef_vprintf(ef_arena *, const char *fmt, va_list);
-#define EF_NEW(arena, type) ((type *)ef_alloc((arena), sizeof(type)))
+#define EF_NEW(arena, type)     ((type *)ef_alloc((arena), sizeof(type)))
 #define EF_NEWN(arena, type, n) ((type *)ef_alloc((arena), sizeof(type) * (size_t)(n)))
 
 /* ---- interning: equal strings, equal pointers; they live as long as the ctx ---- */
@@ -50,15 +50,15 @@ const char *ef_internf(ef_ctx *, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- growing array: EF_VEC(int) v = {0}; ef_push(arena, v, 3); v.at[0]; v.n ---- */
-#define EF_VEC(type)                                                                   \
-    struct {                                                                           \
-        type *at;                                                                      \
-        int n, cap;                                                                    \
+#define EF_VEC(type) \
+    struct {         \
+        type *at;    \
+        int n, cap;  \
     }
-#define ef_push(arena, v, x)                                                           \
-    (((v).n == (v).cap                                                                 \
-          ? ((v).at = ef_grow((arena), (v).at, &(v).cap, (v).n, sizeof(*(v).at)))      \
-          : (v).at),                                                                   \
+#define ef_push(arena, v, x)                                                      \
+    (((v).n == (v).cap                                                            \
+          ? ((v).at = ef_grow((arena), (v).at, &(v).cap, (v).n, sizeof(*(v).at))) \
+          : (v).at),                                                              \
      (v).at[(v).n++] = (x))
 void *ef_grow(ef_arena *, void *old, int *cap, int n, size_t size);
 
@@ -73,7 +73,8 @@ typedef struct ef_map {
 } ef_map;
 void *ef_map_get(const ef_map *, const void *key); /* NULL: absent */
 bool ef_map_has(const ef_map *, const void *key);
-void ef_map_set(ef_arena *, ef_map *, const void *key, void *val); /* adds or replaces */
+/* Adds or replaces. */
+void ef_map_set(ef_arena *, ef_map *, const void *key, void *val);
 
 /* ---- text ---- */
 typedef struct ef_buf { /* grows; always NUL-terminated once anything was added */

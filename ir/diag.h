@@ -25,13 +25,13 @@ typedef enum ef_diag {
 struct ef_config; /* config.h */
 
 struct ef_ctx {
-    ef_arena *arena;              /* lives as long as the ctx */
-    struct ef_interns *interns;   /* strings and types; private, base_int.h */
-    const struct ef_config *cfg;  /* options; never NULL after ef_ctx_new() */
-    const char *file;             /* input file that diagnostics are about, or NULL */
-    const char *pass;             /* name of the pass that runs, or NULL */
-    FILE *diag;                   /* where diagnostics go: stderr, or a test's buffer */
-    FILE *report;                 /* import report, match table, plan: stdout; NULL: quiet */
+    ef_arena *arena;             /* lives as long as the ctx */
+    struct ef_interns *interns;  /* strings and types; private, base_int.h */
+    const struct ef_config *cfg; /* options; never NULL after ef_ctx_new() */
+    const char *file;            /* input file that diagnostics are about, or NULL */
+    const char *pass;            /* name of the pass that runs, or NULL */
+    FILE *diag;                  /* where diagnostics go: stderr, or a test's buffer */
+    FILE *report;                /* import report, match table, plan; NULL: quiet */
     int nerror, nwarning;
     int max_errors; /* errors printed in full before "and N more"; 0 = no limit */
     bool muted;     /* private to diag.c: the last report was cut, so are its notes */

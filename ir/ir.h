@@ -45,7 +45,7 @@ typedef enum ir_sym { IR_FIXED, IR_ROWS, IR_SUP } ir_sym;
 typedef struct ir_type { /* interned in the ctx: compare with == */
     ir_dtype dtype;
     uint8_t rank;
-    bool sharded;             /* "/dp": this rank holds its part of the unit's flat buffer */
+    bool sharded;             /* "/dp": this rank holds its part of the flat buffer */
     uint8_t sym[IR_MAX_RANK]; /* ir_sym */
     int64_t dim[IR_MAX_RANK];
 } ir_type;
@@ -58,7 +58,7 @@ typedef struct ir_func ir_func;
 typedef struct ir_module ir_module;
 
 struct ir_value {     /* an op's result, a function's argument (def NULL) or a param */
-    const char *name; /* interned, unique in its function; passes derive, never renumber */
+    const char *name; /* interned, unique in its function; never renumbered */
     const ir_type *type;
     ir_op *def;      /* NULL for arguments and params */
     ir_param *param; /* NULL unless a param */
@@ -82,7 +82,7 @@ struct ir_op {
     int narg, nres, nattr;
     ir_value **arg, **res;
     ir_attr *attr;   /* sorted by key */
-    const char *loc; /* ONNX node it comes from; every new op copies it from an old one */
+    const char *loc; /* ONNX node it comes from; a new op copies it from an old one */
     ir_block *block;
     ir_op *prev, *next;
 };
@@ -139,21 +139,22 @@ struct ir_param {
     ir_prole role;
     int unit; /* the unit whose flat buffer holds it; a tied one is in the root unit, 0 */
     ir_init init;
-    const char *path;    /* IR_INIT_FILE */
-    uint64_t at;         /*   byte offset */
-    ir_dtype file_dtype; /*   element type in the file; converted on reading */
+    const char *path;     /* IR_INIT_FILE */
+    uint64_t at;          /*   byte offset */
+    ir_dtype file_dtype;  /*   element type in the file; converted on reading */
     const double *values; /* IR_INIT_VALUES: one a element */
-    const char *onnx;    /* initializer it comes from; NULL: not in the file */
-    EF_VEC(const char *) also; /* other initializers that are copies of it (ties): the
-                                  first character is '=' same layout or 'T' transposed */
-    const char *hf;      /* parameter name in PyTorch, "a.b.weight"; NULL: unknown */
-    bool transposed;     /* PyTorch's layout is the transpose of this one */
-    const char *module;  /* adapters: PyTorch module they sit on */
-    const char *part;    /* adapters on row ranges: "q" or "v"; else NULL */
+    const char *onnx;     /* initializer it comes from; NULL: not in the file */
+    /* Other initializers that are copies of it (ties): the first character is '=' for the
+     * same layout, 'T' for the transposed one. */
+    EF_VEC(const char *) also;
+    const char *hf;     /* parameter name in PyTorch, "a.b.weight"; NULL: unknown */
+    bool transposed;    /* PyTorch's layout is the transpose of this one */
+    const char *module; /* adapters: PyTorch module they sit on */
+    const char *part;   /* adapters on row ranges: "q" or "v"; else NULL */
     int64_t part_start, part_len, part_of; /* rows [start, start+len) of part_of */
-    ir_param *of;        /* IR_GRAD, IR_STATE */
-    int64_t offset;      /* plan: byte offset in the unit's flat buffer of its class; -1 */
-    const char *loc;     /* where the initializer stands; the same use as ir_op.loc */
+    ir_param *of;                          /* IR_GRAD, IR_STATE */
+    int64_t offset;  /* plan: bytes into the unit's buffer of its class; -1: none */
+    const char *loc; /* where the initializer stands; the same use as ir_op.loc */
 };
 
 typedef struct ir_meta {
@@ -165,12 +166,12 @@ struct ir_module {
     ef_arena *arena;
     EF_VEC(const char *) passes; /* names of the passes that have run, in order */
     EF_VEC(const char *) units;  /* names: "embeddings", "layer.0", .., "head" */
-    EF_VEC(ir_meta) meta;        /* facts that are not code, see below; printed in order */
+    EF_VEC(ir_meta) meta; /* facts that are not code, see below; printed in order */
     EF_VEC(ir_param *) params;
-    ir_func *step, *eval;        /* NULL: not made yet */
-    unsigned facts;              /* set of pass_fact that holds */
-    ef_map names, suffixes;      /* private to names.c, of the params, as in ir_func */
-    ef_map lines;                /* private to parse.c and verify.c: what -> "line:col" */
+    ir_func *step, *eval;   /* NULL: not made yet */
+    unsigned facts;         /* set of pass_fact that holds */
+    ef_map names, suffixes; /* private to names.c, of the params, as in ir_func */
+    ef_map lines;           /* private to parse.c and verify.c: what -> "line:col" */
 };
 /* Keys of meta that passes and codegen read (all optional):
  *   model      path of the ONNX file             task       causal-lm, seq-cls, ...
@@ -187,8 +188,16 @@ void ir_meta_set(ir_module *, const char *key, const char *value);
 int64_t ir_meta_int(const ir_module *, const char *key, int64_t absent);
 
 /* ---- tables ---- */
-enum { IR_PURE = 1, IR_EFFECT = 2, IR_EW = 4, IR_VIEW = 8, IR_ACC = 16, IR_TYPED = 32,
-       IR_INPLACE = 64, IR_SHARDWISE = 128 };
+enum {
+    IR_PURE = 1,
+    IR_EFFECT = 2,
+    IR_EW = 4,
+    IR_VIEW = 8,
+    IR_ACC = 16,
+    IR_TYPED = 32,
+    IR_INPLACE = 64,
+    IR_SHARDWISE = 128
+};
 typedef enum ir_cast { IR_CAST_LOW, IR_CAST_FULL, IR_CAST_WIDE, IR_CAST_KEEP } ir_cast;
 
 typedef struct ir_opinfo { /* one row of ops.def */
@@ -234,7 +243,8 @@ const ir_type *ir_type_broadcast(ef_ctx *, const ir_type *a, const ir_type *b);
 /* ---- building and rewriting ---- */
 ir_module *ir_module_new(ef_ctx *); /* own arena */
 void ir_module_free(ir_module *);
-ir_func *ir_func_new(ir_module *, const char *name); /* "step" or "eval", sets the field */
+/* "step" or "eval"; sets the module's field. */
+ir_func *ir_func_new(ir_module *, const char *name);
 ir_value *ir_arg_new(ir_func *, const char *name, const ir_type *);
 int ir_unit_new(ir_module *, const char *name);
 ir_block *ir_block_new(ir_func *, const char *name, ir_phase, int unit); /* appended */
@@ -242,7 +252,7 @@ ir_block *ir_block_new(ir_func *, const char *name, ir_phase, int unit); /* appe
 ir_param *ir_param_new(ir_module *, const char *name, const ir_type *, ir_pclass,
                        int unit);
 ir_param *ir_param_by_name(const ir_module *, const char *name); /* NULL: none */
-void ir_param_unlink(ir_module *, ir_param *); /* must have no uses */
+void ir_param_unlink(ir_module *, ir_param *); /* must have no uses, nor be owner */
 ir_param *ir_grad_of(const ir_module *, const ir_param *); /* its IR_GRAD; NULL: none */
 
 typedef struct ir_builder { /* where new ops go, and their location */
@@ -252,16 +262,15 @@ typedef struct ir_builder { /* where new ops go, and their location */
     ir_op *before;   /* insert before this op; NULL: at the end of block */
     const char *loc; /* copied into new ops */
 } ir_builder;
-ir_builder ir_at(ir_op *);          /* before op, with its loc */
-ir_builder ir_after(ir_op *);       /* behind op, with its loc */
+ir_builder ir_at(ir_op *);    /* before op, with its loc */
+ir_builder ir_after(ir_op *); /* behind op, with its loc */
 ir_builder ir_end(ir_block *, const char *loc);
 
-/* Appends an op. Attributes come first, through ir_attr_*() into the pending set of the
- * builder-independent list `attr` (any order; NULL when none). Result types follow from the
- * shape rule; for ops with flag T give the type of result 0 in `given`. Results are named
- * `name` (unique-ified: name, name.1, ..; NULL: the op's); several results get name,
- * name.1, name.2. nres < 0: as many as the row has at least. A violated shape rule is an internal error (EF_ASSERT): check
- * user input first with ir_check(). Returns the op. */
+/* Inserts an op where the builder points, and returns it. attr: its attributes in any
+ * order, lists are copied. Result types follow from the shape rule; for ops with flag T,
+ * `given` is the type of the result. Results are named `name` (NULL: the op's), made unique
+ * by .1, .2; nres < 0: as many as the row has at least. A violated shape rule is a bug of
+ * ours (exit 70): check what comes from a file with ir_check() first. */
 ir_op *ir_insert(ir_builder *, ir_opcode, const char *name, int narg,
                  ir_value *const *arg, int nattr, const ir_attr *attr,
                  const ir_type *given, int nres);
@@ -275,9 +284,21 @@ const char *ir_check(ir_module *, ir_opcode, int narg, ir_value *const *arg, int
 ir_value *ir_ew1(ir_builder *, ir_opcode, const char *name, ir_value *a);
 ir_value *ir_ew2(ir_builder *, ir_opcode, const char *name, ir_value *a, ir_value *b);
 ir_value *ir_const(ir_builder *, const char *name, const ir_type *, double value);
-static inline ir_attr ir_attr_i(ir_attr_key k, int64_t i) { return (ir_attr){k, 0, {.i = i}}; }
-static inline ir_attr ir_attr_f(ir_attr_key k, double f) { return (ir_attr){k, 0, {.f = f}}; }
-static inline ir_attr ir_attr_l(ir_attr_key k, int n, const int64_t *l) { return (ir_attr){k, n, {.l = l}}; }
+static inline ir_attr
+ir_attr_i(ir_attr_key k, int64_t i)
+{
+    return (ir_attr){k, 0, {.i = i}};
+}
+static inline ir_attr
+ir_attr_f(ir_attr_key k, double f)
+{
+    return (ir_attr){k, 0, {.f = f}};
+}
+static inline ir_attr
+ir_attr_l(ir_attr_key k, int n, const int64_t *l)
+{
+    return (ir_attr){k, n, {.l = l}};
+}
 
 /* Attributes of an op; absent ones give `absent`. Setting adds or replaces. */
 const ir_attr *ir_attr_get(const ir_op *, ir_attr_key);
@@ -296,7 +317,7 @@ void ir_replace_uses(ir_func *, ir_value *old, ir_value *with); /* in this funct
 void ir_replace_uses_after(ir_op *after, ir_value *old, ir_value *with);
 void ir_move_before(ir_op *, ir_op *where);
 void ir_remove(ir_op *); /* results must have no uses; drops its uses of operands */
-bool ir_is_dead(const ir_op *); /* pure and no result is used */
+bool ir_is_dead(const ir_op *);   /* pure and no result is used */
 ir_op *ir_next_op(const ir_op *); /* crosses block edges; NULL at the end */
 ir_op *ir_first_op(const ir_func *);
 bool ir_op_before(const ir_op *a, const ir_op *b); /* a runs before b; linear search */
@@ -309,14 +330,15 @@ typedef struct ir_uselist {
 } ir_uselist;
 ir_uses *ir_uses_of(const ir_func *, ef_arena *scratch);
 const ir_uselist *ir_users(const ir_uses *, const ir_value *); /* never NULL */
-bool ir_is_const_scalar(const ir_value *, double *value); /* const op, or 1-element values */
+/* Is it one element, of a const op or of a param with literal values? */
+bool ir_is_const_scalar(const ir_value *, double *value);
 /* Deep copy of the fwd blocks of `from` as a new function; values map through *map
  * (ir_value* -> ir_value*), params are shared. */
 ir_func *ir_clone_fwd(ir_func *from, const char *name, ef_map *map);
 
 #define IR_FOREACH_BLOCK(b, f) for (ir_block *b = (f)->first; b; b = b->next)
 /* The op may be removed in the body. */
-#define IR_FOREACH_OP(o, b)                                                            \
+#define IR_FOREACH_OP(o, b) \
     for (ir_op *o = (b)->first, *o##_next; o && (o##_next = o->next, 1); o = o##_next)
 
 /* ---- text ---- */
@@ -352,13 +374,14 @@ typedef struct ir_tensor {
 } ir_tensor;
 typedef struct ir_hyper { /* what the trainer's options give the update ops */
     double lr, weight_decay, beta1, beta2, eps, max_norm;
-    int64_t step;     /* of AdamW's bias correction, counts from 1 */
-    bool sgd;         /* else AdamW */
-    bool decay_all;   /* else matrices and embeddings only (rank >= 2) */
+    int64_t step;   /* of AdamW's bias correction, counts from 1 */
+    bool sgd;       /* else AdamW */
+    bool decay_all; /* else matrices and embeddings only (rank >= 2) */
 } ir_hyper;
 typedef struct ir_env {
     ef_arena *arena;
-    ef_map of; /* ir_value* -> ir_tensor*: arguments in, params (lazily read), results out */
+    /* ir_value* -> ir_tensor*: arguments in, params (lazily read), results out */
+    ef_map of;
     ir_hyper hyper;
     uint64_t seed;
     bool exact; /* floats are not rounded: for checks of gradients by differences */
@@ -369,7 +392,8 @@ typedef struct ir_env {
 bool ir_interp(const ir_func *, unsigned phases, ir_env *);
 ir_tensor *ir_env_get(const ir_env *, const ir_value *); /* NULL: not there */
 ir_tensor *ir_env_new(ir_env *, const ir_value *); /* zeroed, of the value's type */
-void ir_env_zero_grads(const ir_module *, ir_env *); /* what a trainer does before a step */
+/* What a trainer does before a step. */
+void ir_env_zero_grads(const ir_module *, ir_env *);
 /* Evaluates one pure op: used by constant folding and by mask probing. */
 bool ir_eval_op(ef_ctx *, const ir_op *, const ir_tensor *const *arg, ir_tensor *res,
                 ef_arena *);
