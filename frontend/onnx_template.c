@@ -282,7 +282,7 @@ fail(writer *w, const char *path, const char *why)
 static void
 put(writer *w, const void *data, size_t n)
 {
-    if (w->ok && fwrite(data, 1, n, w->out) != n)
+    if (n && w->ok && fwrite(data, 1, n, w->out) != n)
         fail(w, w->path, strerror(errno));
 }
 
