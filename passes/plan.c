@@ -366,7 +366,7 @@ human(int64_t bytes)
 {
     static char text[4][32];
     static int turn;
-    static const char *const unit[] = {"B ", "KB", "MB", "GB", "TB"};
+    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB"};
     double x = (double)bytes;
     int u = 0;
     for (; x >= 1000 && u < 4; u++)
