@@ -372,6 +372,19 @@ save_rest(const rt_run *run, const char *dir)
     return code;
 }
 
+/* PEFT ties what it saves whole only where it knows the embedding's name. */
+static void
+warn_of_ties(const rt_program *p)
+{
+    for (int i = 0; i < p->nparam; i++)
+        if (p->param[i].cls == RT_TRAIN && p->param[i].also && p->param[i].also[0])
+            rt_warn("'%s' is trained and tied to the output layer\nin PEFT the output "
+                    "layer "
+                    "stays as it was unless PEFT ties it (ensure_weight_tying); "
+                    "--init-adapter takes the adapter as it is",
+                    p->param[i].name);
+}
+
 int
 rt_adapter_save(const rt_run *run, const char *dir)
 {
@@ -393,6 +406,7 @@ rt_adapter_save(const rt_run *run, const char *dir)
                (long long)rank, p->lora_scale * (double)rank);
     if (!code)
         code = save_rest(run, dir);
+    warn_of_ties(p);
     for (int i = 0; i < n; i++) {
         free((char *)s.out[i].name);
         free(s.block[i]);

@@ -382,6 +382,18 @@ say_decisions(const reader *r)
     free(t.s);
 }
 
+static void
+say_rows(const rt_data *d)
+{
+    static const char *const purpose[] = {"train", "eval", "predict"};
+    char supervised[64] = "";
+    if (d->use != RT_PREDICTION)
+        snprintf(supervised, sizeof supervised, ", %lld supervised",
+                 (long long)d->supervised);
+    rt_say(purpose[d->use], "%s: %lld rows, %lld tokens%s", d->path, (long long)d->n,
+           (long long)d->ntoken, supervised);
+}
+
 static int
 check_supervised(const rt_data *d)
 {
@@ -414,9 +426,7 @@ rt_data_open(rt_data *d, const char *path, const rt_program *p, rt_use use)
     for (int64_t i = 0; i < d->n && use != RT_PREDICTION; i++)
         d->supervised += rt_data_supervised(d, i);
     if (!code) {
-        static const char *const purpose[] = {"train", "eval", "predict"};
-        rt_say(purpose[use], "%s: %lld rows, %lld tokens, %lld supervised", path,
-               (long long)d->n, (long long)d->ntoken, (long long)d->supervised);
+        say_rows(d);
         say_decisions(&r);
         code = check_supervised(d);
     }

@@ -220,6 +220,7 @@ log_step(loop *l, rt_state *state)
         {"seconds", now - l->job->started},
     };
     rt_log_row(l->job->log, (int)(sizeof row / sizeof *row), row);
+    state->loss = row[1].value; /* what is shown is what was logged */
     l->since = now;
     l->loss = 0;
     l->nloss = l->tokens = l->supervised = 0;

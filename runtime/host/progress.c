@@ -2,7 +2,8 @@
  * changes, in a pipe or file a line for each row of the log.
  *
  * The live line always fits: fields are left out, the least important first, until a bar of
- * at least 4 columns has room; then the bar takes what is left.
+ * at least 4 columns has room; then the bar takes what is left. Fields keep their widths, so
+ * nothing jumps.
  */
 #include "host_int.h"
 
@@ -13,31 +14,51 @@
 
 enum { NFIELDS = 7, MIN_BAR = 4, SHORT = 32, TEXT = 48 };
 
+/* "59:59", from an hour on "1h05"; at most 5 columns up to 999 hours. */
 static const char *
 duration(double seconds)
 {
     static char text[SHORT];
     long s = seconds < 0 ? 0 : seconds > 3.6e8 ? 360000000 : (long)(seconds + 0.5);
     if (s >= 3600)
-        snprintf(text, sizeof text, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+        snprintf(text, sizeof text, "%ldh%02ld", s / 3600, s / 60 % 60);
     else
         snprintf(text, sizeof text, "%ld:%02ld", s / 60, s % 60);
     return text;
 }
 
+/* n with at most 5 columns: "12.3k". */
 static const char *
-count_text(double n)
+short_count(double n)
 {
-    static char text[SHORT];
-    if (n < 999.5)
-        snprintf(text, sizeof text, "%.0f", n);
-    else if (n < 99950)
-        snprintf(text, sizeof text, "%.1fk", n / 1e3);
-    else if (n < 999500)
-        snprintf(text, sizeof text, "%.0fk", n / 1e3);
+    static char text[2][SHORT];
+    static int turn;
+    char *s = text[turn++ % 2];
+    const char *unit = " kMGT";
+    for (; n >= 999.5 && unit[1]; unit++)
+        n /= 1000;
+    if (*unit == ' ')
+        snprintf(s, SHORT, "%.0f", n);
     else
-        snprintf(text, sizeof text, "%.1fM", n / 1e6);
-    return text;
+        snprintf(s, SHORT, n < 99.95 ? "%.1f%c" : "%.0f%c", n, *unit);
+    return s;
+}
+
+/* x in exactly `width` columns as far as possible, so that the line does not jump. */
+static const char *
+steady(double x, int width)
+{
+    static char text[2][SHORT];
+    static int turn;
+    char *s = text[turn++ % 2];
+    int decimals = width - 2;
+    if (x != 0 && x < 0.005)
+        snprintf(s, SHORT, "%.0e", x);
+    else
+        do
+            snprintf(s, SHORT, "%.*f", decimals, x);
+        while (decimals-- > 0 && (int)strlen(s) > width);
+    return s;
 }
 
 static double
@@ -93,13 +114,15 @@ rt_progress_line(char *out, size_t n, const rt_progress *p, const rt_state *s,
     /* in the order shown; dropped from the highest rank on */
     char field[NFIELDS][TEXT];
     static const int rank[NFIELDS] = {0, 1, 4, 5, 3, 2, 6};
-    snprintf(field[0], TEXT, "%lld/%lld", (long long)s->step, (long long)s->total);
-    snprintf(field[1], TEXT, "loss %.4g", s->loss);
-    snprintf(field[2], TEXT, "lr %.2g", s->lr);
-    snprintf(field[3], TEXT, "norm %.3g", s->grad_norm);
-    snprintf(field[4], TEXT, "%s tok/s", count_text(s->tokens_per_second));
-    snprintf(field[5], TEXT, "%s left", duration(seconds_left(p, s)));
-    snprintf(field[6], TEXT, "%s", rt_bytes_text((double)rt_peak_rss()));
+    int digits = snprintf(field[0], TEXT, "%lld", (long long)s->total);
+    snprintf(field[0], TEXT, "%*lld/%lld", digits, (long long)s->step,
+             (long long)s->total);
+    snprintf(field[1], TEXT, "loss %-6s", steady(s->loss, 6));
+    snprintf(field[2], TEXT, "lr %.1e", s->lr);
+    snprintf(field[3], TEXT, "norm %-5s", steady(s->grad_norm, 5));
+    snprintf(field[4], TEXT, "%5s tok/s", short_count(s->tokens_per_second));
+    snprintf(field[5], TEXT, "%5s left", duration(seconds_left(p, s)));
+    snprintf(field[6], TEXT, "%5sB", short_count((double)rt_peak_rss()));
     int keep = NFIELDS, width = columns + 1;
     for (; keep > 0 && width + MIN_BAR > columns; keep -= width + MIN_BAR > columns) {
         width = 0;
@@ -143,7 +166,7 @@ print(const rt_progress *p, const rt_state *s)
             "step %lld/%lld  loss %.5g  lr %.3g  grad norm %.4g  %s tokens/s  %s left  "
             "%s\n",
             (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm,
-            count_text(s->tokens_per_second), duration(seconds_left(p, s)),
+            short_count(s->tokens_per_second), duration(seconds_left(p, s)),
             rt_bytes_text((double)rt_peak_rss()));
     fflush(rt_report());
 }

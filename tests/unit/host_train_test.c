@@ -348,6 +348,11 @@ TEST(the_live_line_fits)
         CHECK(columns < 20 || strstr(line, "1234/100000"));
         CHECK(columns < 79 || (strstr(line, "loss 0.1235") && strstr(line, "left")));
     }
+    s.total = 9999;
+    rt_progress_line(line, sizeof line, &p, &s, 79);
+    CHECK(!strncmp(
+        line, "#---- 1234/9999 loss 0.1235 lr 4.9e-05 norm 12.35  123k tok/s", 61));
+    CHECK(line[strlen(line) - 1] == 'B'); /* all of it in 80 columns */
     s.step = s.total;
     rt_progress_line(line, sizeof line, &p, &s, 79);
     CHECK(!strncmp(line, "####", 4) && !strstr(line, "#-"));
