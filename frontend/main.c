@@ -39,20 +39,56 @@ read_input(ef_ctx *ctx, fe_model **model)
     return text ? ir_parse(ctx, path, text) : NULL;
 }
 
+/* The model that the module of a text file came from, imported once more: its un-shared
+ * initializers are a result of the import. NULL: said why. */
+static fe_model *
+reread_model(ef_ctx *ctx, const ir_module *m, const char *path)
+{
+    const ef_config *given = ctx->cfg;
+    FILE *report = ctx->report;
+    ef_config cfg = *given;
+    cfg.batch = ir_meta_int(m, "batch", cfg.batch);
+    cfg.seq = ir_meta_int(m, "seq", cfg.seq);
+    ctx->cfg = &cfg;
+    ctx->file = path;
+    ctx->report = NULL;
+    fe_model *model = fe_load(ctx, path);
+    ir_module *again = model ? fe_import(ctx, model) : NULL;
+    ctx->cfg = given;
+    ctx->file = given->input;
+    ctx->report = report;
+    if (again) {
+        ir_module_free(again);
+        return model;
+    }
+    fe_unload(model);
+    return NULL;
+}
+
+/* What the trainer needs to write the trained model; adapters are written without it. */
+static bool
+write_template(ef_ctx *ctx, ir_module *m, fe_model *model, const char *dir)
+{
+    const char *path = ir_meta_get(m, "model");
+    if (!path || ir_meta_get(m, "lora.r"))
+        return true;
+    fe_model *use = model ? model : reread_model(ctx, m, path);
+    bool ok = use && fe_write_template(ctx, use, m,
+                                       ef_printf(ctx->arena, "%s/template.onnx", dir),
+                                       ef_printf(ctx->arena, "%s/template.json", dir));
+    if (!model)
+        fe_unload(use);
+    return ok;
+}
+
 /* Sources, weights, template and trainer into the temporary folder. */
 static bool
 write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *target,
              fe_output *out)
 {
     const char *dir = fe_output_dir(out);
-    if (!cg_emit(m, target, dir))
+    if (!cg_emit(m, target, dir) || !write_template(ctx, m, model, dir))
         return false;
-    if (model && !ctx->cfg->lora_r) { /* adapters are written without the model */
-        const char *bytes = ef_printf(ctx->arena, "%s/template.onnx", dir);
-        const char *holes = ef_printf(ctx->arena, "%s/template.json", dir);
-        if (!fe_write_template(ctx, model, m, bytes, holes))
-            return false;
-    }
     if (!ctx->cfg->build || cg_build(ctx, dir))
         return true;
     fe_output_keep(out); /* for a look at the log that cg_build() named */
