@@ -35,7 +35,6 @@ const char *ir_bad(ef_ctx *, const ir_op *, int operand, const char *fmt, ...)
 /* Type of the dims of t in [lo, hi) followed by one of size n; n < 0: by none. */
 const ir_type *ir_type_part(ef_ctx *, const ir_type *t, int lo, int hi, int64_t n);
 bool ir_same_dims(const ir_type *a, int alo, const ir_type *b, int blo, int n);
-bool ir_is_dims(const ir_type *, int rank, const int64_t *dim);
 
 /* ---- build.c ---- */
 /* An op at the end of block, or before `before`, with room for operands and results; the

@@ -45,15 +45,6 @@ ir_same_dims(const ir_type *a, int alo, const ir_type *b, int blo, int n)
     return true;
 }
 
-bool
-ir_is_dims(const ir_type *t, int rank, const int64_t *dim)
-{
-    for (int i = 0; i < rank && i < t->rank; i++)
-        if (t->dim[i] != dim[i] || t->sym[i] != IR_FIXED)
-            return false;
-    return t->rank == rank;
-}
-
 /* ---- generic checks ---- */
 
 static const char *

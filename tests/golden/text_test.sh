@@ -4,6 +4,8 @@
 #   roundtrip/*.ir   canonical: `efficc --run-pass=` prints them back byte by byte
 #   verify/*.ir      "; error: TEXT" stands on each line that is reported, on no other;
 #                    exit code 1
+#   cases            the text after each pass prints back, and the pipeline that goes on
+#                    from it ends where the one that was not interrupted ends
 efficc=$1/efficc
 here=$(dirname "$0")
 out=$(mktemp -d) || exit 1
@@ -35,6 +37,24 @@ for f in "$here"/verify/*.ir; do
     [ $code = 1 ] && [ ! -s "$out/got" ] && diff "$out/want" "$out/said"
     result $? "$f"
 done
+
+goes_on() { # CASE OPTION...
+    model=$here/../cases/$1/model.onnx
+    shift
+    "$efficc" "$model" -o "$out/model" --dump="$out/dump" --no-build --force --quiet "$@" ||
+        return 1
+    for f in "$out"/dump/*.ir; do
+        "$efficc" --run-pass= "$f" > "$out/got" && cmp "$f" "$out/got" || return 1
+        case $f in *-plan.ir) break ;; esac
+        "$efficc" "$f" --stop-after=plan --quiet "$@" > "$out/got" &&
+            cmp "$out"/dump/*-plan.ir "$out/got" || return 1
+    done
+}
+
+goes_on bert-legacy17 --batch 2 --seq 16
+result $? "bert-legacy17"
+goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-r 4
+result $? "gpt2-legacy14 under LoRA"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

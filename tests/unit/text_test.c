@@ -127,6 +127,12 @@ TEST(texts_that_are_no_module)
         {"efficc-ir 1\nunit 0 \"u\"\nfunc $step() {\n@b: fwd unit=0\n@b: fwd "
          "unit=0\n}\n",
          "5:1: error: block @b exists already"},
+        {"efficc-ir 1\nunit 0 \"u\"\nfunc $step(%x : f32[2]) {\n@b: fwd unit=0\n"
+         " %a = softmax %x {axis=0, axis=0} : f32[2]\n}\n",
+         "5:27: error: attribute 'axis' stands there twice"},
+        {"efficc-ir 1\nunit 0 \"u\"\nfunc $step(%x : f32[2]) {\n@b: fwd unit=0\n"
+         " %a, %b, %c, %d, %e = softmax %x : f32[2]\n}\n",
+         "5:18: error: expected at most 4 results"},
         {"efficc-ir 1\nunit 0 \"u\"\nfunc $step() {\n@b: sideways unit=0\n}\n",
          "expected fwd, bwd or update, found 'sideways'"},
         {"efficc-ir 1\nmeta k \"\\q\"\n", "2:9: error: expected \\\\"},

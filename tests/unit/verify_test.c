@@ -228,6 +228,47 @@ future_argument(ir_module *m)
 }
 
 static void
+same_argument_name(ir_module *m)
+{
+    ir_arg_new(m->eval, "y", m->eval->args.at[0]->type);
+    m->eval->args.at[1]->name = m->eval->args.at[0]->name;
+}
+
+static void
+same_param_name(ir_module *m)
+{
+    ir_param *p = ir_param_new(m, "v", m->params.at[0]->value->type, IR_FROZEN, 0);
+    p->value->name = m->params.at[0]->value->name;
+}
+
+static void
+unlinked_param(ir_module *m)
+{
+    m->params.at[0]->value->def = op_at(m, 0);
+}
+
+static void
+future_param(ir_module *m)
+{
+    ir_param_new(m, "v", ir_type_get(m->ctx, IR_FUT, 0, NULL), IR_FROZEN, 0);
+}
+
+static void
+many_results(ir_module *m)
+{
+    op_at(m, 1)->nres = 5;
+    op_at(m, 1)->res = EF_NEWN(m->arena, ir_value *, 5);
+    for (int i = 0; i < 5; i++)
+        op_at(m, 1)->res[i] = op_at(m, 0)->res[0];
+}
+
+static void
+stray_block(ir_module *m)
+{
+    m->step->last->func = m->eval;
+}
+
+static void
 file_without_path(ir_module *m)
 {
     m->params.at[0]->init = IR_INIT_FILE;
@@ -257,6 +298,12 @@ TEST(damage_is_found)
     check_damage(no_such_param_unit, "$w is in unit -1");
     check_damage(same_block_name, "block name 'b' is not unique");
     check_damage(future_argument, "argument %x of $eval is no plain tensor");
+    check_damage(same_argument_name, "argument name 'x' of $eval is not unique");
+    check_damage(same_param_name, "parameter name 'w' is not unique");
+    check_damage(unlinked_param, "$w: links of value and parameter disagree");
+    check_damage(future_param, "$v has no elements");
+    check_damage(many_results, "exp: 5 results, more than any op has");
+    check_damage(stray_block, "links of block @d and $step disagree");
     check_damage(file_without_path, "$w comes from a file, expected a path");
     check_damage(values_without_values, "$w has literal values, expected them");
 }
