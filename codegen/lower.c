@@ -181,12 +181,14 @@ typedef struct product { /* operands of rt_gemm as text */
     const char *c, *a, *b, *bias;
 } product;
 
-/* The call as text; NULL when dry. Sets d->scratch. */
+/* The call as text; NULL when dry. Its scratch space is what the plan gives the op. */
 static const char *
 gemm_text(cg *c, rt_gemm_desc *d, const product *p)
 {
-    d->scratch = rt_gemm_scratch(d, c->threads);
-    const char *ws = cg_scratch(c, d->scratch);
+    const ir_attr *given = ir_attr_get(c->op, IR_ATTR_ws);
+    d->scratch = given ? given->u.l[1] : 0;
+    const char *ws =
+        cg_scratch(c, c->dry ? rt_gemm_scratch(d, c->threads) : d->scratch);
     if (c->dry || c->why)
         return NULL;
     return ef_printf(c->arena, "rt_gemm(st, %s, %s, %s, %s, %s, %s);", gemm_name(c, d),

@@ -121,8 +121,9 @@ cg_comment(ef_buf *b, int indent, const char *text)
     char *s = ef_strdup(b->arena, text);
     for (char *p = s; *p; p++) {
         bool ends = (p[0] == '*' && p[1] == '/') || (p[0] == '/' && p[1] == '*');
-        if (ends || (unsigned char)*p < 0x20)
-            *p = ends ? '.' : ' ';
+        bool trigraph = p > s && p[-1] == '?' && *p == '?';
+        if (ends || trigraph || (unsigned char)*p < 0x20)
+            *p = ends || trigraph ? '.' : ' ';
     }
     size_t room = (size_t)(WIDTH - indent - 6);
     for (const char *at = s, *end; *at; at = end) {

@@ -1,0 +1,466 @@
+/* cg_test.c -- the text that codegen writes, and what it says when it can not.
+ *
+ * BLESS=1 in the environment rewrites tests/golden/cg/encoder/ with what comes out.
+ */
+#include "test.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codegen/cg_int.h"
+#include "said.h"
+
+/* ---- text ---- */
+
+TEST(float_literals_are_exact)
+{
+    ef_arena *a = ef_arena_new();
+    static const double x[] = {0.1, 1, -2.5, 1e-5, 16777217, 1.0 / 3, 3e38, 1e-45};
+    for (int i = 0; i < (int)EF_COUNT(x); i++) {
+        const char *s = cg_float(a, x[i]);
+        CHECK(strtof(s + (*s == '('), NULL) == (float)x[i]);
+        CHECK(strchr(s, 'f') && strpbrk(s, ".e"));
+    }
+    CHECK_STR(cg_float(a, 1), "1.0f");
+    CHECK_STR(cg_float(a, -0.5), "(-0.5f)");
+    CHECK_STR(cg_float(a, INFINITY), "INFINITY");
+    CHECK_STR(cg_float(a, -INFINITY), "(-INFINITY)");
+    CHECK_STR(cg_float(a, NAN), "NAN");
+    ef_arena_free(a);
+}
+
+TEST(strings_can_not_end_early)
+{
+    ef_arena *a = ef_arena_new();
+    CHECK_STR(cg_string(a, "a\"b\\c\n\1\?\?/"), "\"a\\\"b\\\\c\\012\\001\\?\\?/\"");
+    CHECK_STR(cg_string(a, NULL), "NULL");
+    CHECK_STR(cg_string(a, ""), "\"\"");
+    ef_arena_free(a);
+}
+
+TEST(comments_can_not_end_early)
+{
+    ef_arena *a = ef_arena_new();
+    ef_buf b = {.arena = a};
+    cg_comment(&b, 2, "a */ b /* c\nd */*/ ?\?/");
+    CHECK_STR(b.s, "  /* a ./ b .* c d .../ ?./ */\n");
+    ef_arena_free(a);
+}
+
+TEST(lines_fold_outside_strings_and_inner_braces)
+{
+    ef_arena *a = ef_arena_new();
+    ef_buf b = {.arena = a};
+    const char *s =
+        "{.name = \"a, long, name, with, many, commas, in, it, and, more\", "
+        ".dim = {1000, 2000, 3000, 4000}, .x = 1},";
+    cg_code(&b, 0, s);
+    CHECK_STR(b.s,
+              "{.name = \"a, long, name, with, many, commas, in, it, and, more\",\n"
+              "    .dim = {1000, 2000, 3000, 4000}, .x = 1},\n");
+    b = (ef_buf){.arena = a};
+    cg_code(&b, 0, "short(a, b);");
+    CHECK_STR(b.s, "short(a, b);\n");
+    ef_arena_free(a);
+}
+
+TEST(dimensions_collapse_as_far_as_strides_allow)
+{
+    int64_t dim[IR_MAX_RANK] = {2, 3, 1, 4};
+    int64_t stride[2][IR_MAX_RANK] = {{12, 4, 0, 1}, {0, 4, 0, 1}};
+    CHECK(cg_collapse(4, dim, 2, stride) == 2);
+    CHECK(dim[0] == 2 && dim[1] == 12);
+    CHECK(stride[0][0] == 12 && stride[0][1] == 1);
+    CHECK(stride[1][0] == 0 && stride[1][1] == 1);
+}
+
+/* ---- whole programs ---- */
+
+typedef struct rig {
+    said s;
+    ef_config cfg;
+    ir_module *m;
+    char dir[64];
+} rig;
+
+/* The module of a text, and a folder. */
+static void
+rig_open(rig *r, const char *text)
+{
+    *r = (rig){.cfg = ef_config_default};
+    said_open(&r->s);
+    r->cfg.threads = 2;
+    r->cfg.argv_run = "efficc test";
+    r->cfg.cflags = "-O1 -march=native -Wextra -Werror";
+    r->s.ctx->cfg = &r->cfg;
+    r->m = ir_parse(r->s.ctx, "t.ir", text);
+    if (!r->m)
+        printf("%s\n", said_text(&r->s));
+    NEED(r->m != NULL);
+    strcpy(r->dir, "/tmp/efficc-cg-XXXXXX");
+    NEED(mkdtemp(r->dir) != NULL);
+}
+
+static void
+rig_close(rig *r)
+{
+    char cmd[256];
+    ir_module_free(r->m);
+    said_close(&r->s);
+    snprintf(cmd, sizeof cmd, "chmod -R u+w %s; rm -rf %s", r->dir, r->dir);
+    CHECK(system(cmd) == 0);
+}
+
+static bool
+plan_with(rig *r, const pass_target *target)
+{
+    pass_ctx pc = {r->m, ef_arena_new(), target};
+    bool ok = pass_plan(&pc);
+    ef_arena_free(pc.scratch);
+    return ok;
+}
+
+static bool
+plan_and_emit(rig *r)
+{
+    const pass_target *target = cg_target(r->s.ctx);
+    return plan_with(r, target) && cg_emit(r->m, target, r->dir);
+}
+
+static char *
+read_text(rig *r, const char *name)
+{
+    size_t n;
+    const char *path = ef_printf(r->s.ctx->arena, "%s/%s", r->dir, name);
+    return ef_read_file(r->s.ctx->arena, path, 1 << 24, &n);
+}
+
+#define MODULE(params, body)                                     \
+    "efficc-ir 1 canon recognise task eval grad cse optim dce\n" \
+    "unit 0 \"u\"\nmeta input.i \"ids\"\n" params                \
+    "\nfunc $step(%i : i64[4]) {\n@b: fwd unit=0\n" body "\n}\n"
+
+static const char small[] = MODULE("param $w : f32[4,8] frozen unit=0 normal",
+                                   "  %a = tanh $w : f32[4,8]\n  ret %a");
+
+/* Scratch space that is the same on every machine. */
+static int64_t
+fixed_scratch(ef_ctx *ctx, const ir_op *op, const char **why)
+{
+    (void)ctx;
+    (void)why;
+    return op->code == IR_OP_linear || op->code == IR_OP_attention ? 192 : 0;
+}
+
+static bool
+fuse_all(const ir_op *first, const ir_op *second)
+{
+    return first->code != second->code || first != second;
+}
+
+TEST(emitted_text_is_as_kept)
+{
+    static const pass_target fixed = {"cpu", 64, fixed_scratch, fuse_all};
+    static const char *const files[] = {"step.c", "plan.h", "kernels.c", "kernels.h"};
+    rig r;
+    ef_arena *a = ef_arena_new();
+    const char *kept = SRC_DIR "/tests/golden/cg/encoder";
+    size_t n;
+    char *text = ef_read_file(a, SRC_DIR "/tests/golden/cg/encoder.ir", 1 << 20, &n);
+    NEED(text != NULL);
+    rig_open(&r, text);
+    CHECK(plan_with(&r, &fixed) && cg_emit(r.m, &fixed, r.dir));
+    for (int i = 0; i < (int)EF_COUNT(files); i++) {
+        char *got = read_text(&r, ef_printf(a, "src/%s", files[i]));
+        NEED(got != NULL);
+        const char *path = ef_printf(a, "%s/%s", kept, files[i]);
+        if (getenv("BLESS")) {
+            ef_buf b = {.arena = a};
+            ef_puts(&b, got);
+            CHECK(cg_write(r.s.ctx, kept, files[i], &b));
+        }
+        char *want = ef_read_file(a, path, 1 << 20, &n);
+        bool same = want && !strcmp(got, want);
+        if (!same)
+            printf("  differs: %s; BLESS=1 accepts it\n", path);
+        CHECK(same);
+    }
+    rig_close(&r);
+    ef_arena_free(a);
+}
+
+TEST(equal_modules_give_equal_files)
+{
+    static const char *const files[] = {
+        "src/step.c",   "src/plan.h", "src/kernels.c",   "src/kernels.h",
+        "src/Makefile", "plan.json",  "base.safetensors"};
+    rig r, q;
+    rig_open(&r, small);
+    rig_open(&q, small);
+    CHECK(plan_and_emit(&r) && plan_and_emit(&q));
+    for (int i = 0; i < (int)EF_COUNT(files); i++) {
+        char *one = read_text(&r, files[i]), *two = read_text(&q, files[i]);
+        CHECK(one && two && !strcmp(one, two));
+    }
+    rig_close(&r);
+    rig_close(&q);
+}
+
+TEST(equal_kernels_are_written_once)
+{
+    rig r;
+    rig_open(&r, MODULE("param $w : f32[4,8] frozen unit=0 normal\n"
+                        "param $v : f32[4,8] frozen unit=0 normal\n",
+                        "  %a = tanh $w : f32[4,8]\n  %s = softmax %a : f32[4,8]\n"
+                        "  %b = tanh $v : f32[4,8]\n  %t = softmax %b : f32[4,8]\n"
+                        "  %c = exp %t : f32[4,8]\n  ret %s, %c"));
+    CHECK(plan_and_emit(&r));
+    char *text = read_text(&r, "src/kernels.h");
+    NEED(text != NULL);
+    CHECK(strstr(text, "void k0(") && !strstr(text, "void k1(") &&
+          strstr(text, "void k2("));
+    rig_close(&r);
+}
+
+TEST(names_of_any_kind_compile)
+{
+    rig r;
+    rig_open(&r,
+             MODULE("meta model \"a\\\"b\\\\c*/ ?\?/\"\n"
+                    "param $a.b : f32[4] frozen unit=0 onnx=\"x\\\"\\\\y\" = 1 2 3 4\n"
+                    "param $a_b : f32[4] frozen unit=0 also=\"=z\\x0a*/\" = 1 2 3 4\n"
+                    "param $int : f32[4] frozen unit=0 hf=\"/* ?\?'\" = 1 2 3 4\n",
+                    "  %a.b = add $a.b, $a_b : f32[4]  !\"*/ int x; /*\"\n"
+                    "  %a_b = softmax %a.b : f32[4]  !\"\\\\\"\n"
+                    "  %int = add %a_b, $int : f32[4]  !\"?\?/\"\n"
+                    "  ret %int"));
+    bool ok = plan_and_emit(&r) && cg_build(r.s.ctx, r.dir);
+    if (!ok)
+        printf("%s\n", said_text(&r.s));
+    CHECK(ok);
+    rig_close(&r);
+}
+
+TEST(the_makefile_builds_the_trainer)
+{
+    rig r;
+    char cmd[256];
+    struct stat st;
+    rig_open(&r, small);
+    CHECK(plan_and_emit(&r));
+    snprintf(cmd, sizeof cmd, "make -s -C %s/src > %s/log 2>&1", r.dir, r.dir);
+    if (system("make --version > /dev/null 2>&1"))
+        printf("  no make here\n");
+    else
+        CHECK(system(cmd) == 0 &&
+              !stat(ef_printf(r.s.ctx->arena, "%s/trainer", r.dir), &st));
+    rig_close(&r);
+}
+
+/* ---- files beside the sources ---- */
+
+TEST(weights_lie_aligned_behind_a_header)
+{
+    rig r;
+    rig_open(&r, MODULE("param $b : bool[3] const unit=0 = 1 0 1\n"
+                        "param $w : f32[2,2] frozen unit=0 = 1 -2.5 inf nan\n"
+                        "param $n : i64[2] const unit=0 = -5 7\n"
+                        "param $z : f32[2] frozen unit=0 zero\n",
+                        "  ret"));
+    CHECK(plan_and_emit(&r));
+    size_t n;
+    const char *path = ef_printf(r.s.ctx->arena, "%s/base.safetensors", r.dir);
+    char *data = ef_read_file(r.s.ctx->arena, path, 1 << 20, &n);
+    NEED(data != NULL && n > 8);
+    uint64_t size = 0;
+    memcpy(&size, data, 8);
+    NEED(size % 8 == 0 && n == 8 + size + 16 + 16 + 3);
+    cJSON *header = cJSON_ParseWithLength(data + 8, size);
+    NEED(header != NULL);
+    CHECK(cJSON_GetArraySize(header) == 3); /* zeros are the trainer's business */
+    const cJSON *w = cJSON_GetObjectItem(header, "w");
+    CHECK_STR(cJSON_GetObjectItem(w, "dtype")->valuestring, "F32");
+    CHECK(cJSON_GetArrayItem(cJSON_GetObjectItem(w, "data_offsets"), 0)->valueint ==
+          16);
+    cJSON_Delete(header);
+    int64_t ints[2];
+    float floats[4];
+    memcpy(ints, data + 8 + size, sizeof ints);
+    memcpy(floats, data + 8 + size + 16, sizeof floats);
+    CHECK(ints[0] == -5 && ints[1] == 7);
+    CHECK(floats[0] == 1 && floats[1] == -2.5f && isinf(floats[2]) && isnan(floats[3]));
+    CHECK(!memcmp(data + n - 3, "\1\0\1", 3));
+    CHECK(said_has(&r.s,
+                   "warning: w has 2 elements of 4 that are infinite or no number"));
+    rig_close(&r);
+}
+
+TEST(plan_json_tells_what_was_decided)
+{
+    rig r;
+    ef_arena *a = ef_arena_new();
+    size_t n;
+    char *text = ef_read_file(a, SRC_DIR "/tests/golden/cg/encoder.ir", 1 << 20, &n);
+    NEED(text != NULL);
+    rig_open(&r, text);
+    CHECK(plan_and_emit(&r));
+    cJSON *root = cJSON_Parse(read_text(&r, "plan.json"));
+    NEED(root != NULL);
+    const cJSON *lora = cJSON_GetObjectItem(root, "lora");
+    const cJSON *memory = cJSON_GetObjectItem(root, "memory");
+    const cJSON *match = cJSON_GetArrayItem(cJSON_GetObjectItem(lora, "matches"), 0);
+    NEED(lora && memory && match);
+    CHECK(cJSON_GetObjectItem(lora, "r")->valueint == 2);
+    CHECK_STR(
+        cJSON_GetArrayItem(cJSON_GetObjectItem(lora, "target_modules"), 0)->valuestring,
+        "qkv");
+    CHECK_STR(cJSON_GetArrayItem(cJSON_GetObjectItem(lora, "modules_to_save"), 0)
+                  ->valuestring,
+              "classifier");
+    CHECK_STR(cJSON_GetObjectItem(match, "part")->valuestring, "v");
+    CHECK(cJSON_GetObjectItem(match, "first_row")->valueint == 16);
+    CHECK(cJSON_GetObjectItem(memory, "gradients")->valueint ==
+          cJSON_GetObjectItem(memory, "state_m")->valueint);
+    CHECK(cJSON_GetObjectItem(memory, "arena")->valueint ==
+          ir_meta_int(r.m, "arena_bytes", -1));
+    CHECK_STR(cJSON_GetObjectItem(root, "command")->valuestring, "efficc test");
+    cJSON_Delete(root);
+    rig_close(&r);
+    ef_arena_free(a);
+}
+
+TEST(whole_module_names_stand_where_a_part_says_too_much)
+{
+    rig r;
+    cg c = {.arena = ef_arena_new()};
+    const char **name;
+    rig_open(
+        &r,
+        MODULE("param $A : f32[2,8] train unit=0 zero role=lora_a module=\"l.0.q\"\n"
+               "param $w : f32[8,8] frozen unit=0 zero hf=\"l.0.q.weight\"\n"
+               "param $x : f32[8,8] frozen unit=0 zero hf=\"l.1.q.weight\"\n",
+               "  ret"));
+    c.m = r.m;
+    NEED(cg_lora_targets(&c, &name) == 1);
+    CHECK_STR(name[0], "l.0.q"); /* "q" would match l.1.q too */
+    ir_param_by_name(r.m, "x")->hf = "l.1.k.weight";
+    NEED(cg_lora_targets(&c, &name) == 1);
+    CHECK_STR(name[0], "q");
+    ef_arena_free(c.arena);
+    rig_close(&r);
+}
+
+/* ---- what can not be done ---- */
+
+static void
+refused(const char *text, const char *why)
+{
+    rig r;
+    rig_open(&r, text);
+    CHECK(!plan_and_emit(&r));
+    CHECK(said_has(&r.s, why));
+    rig_close(&r);
+}
+
+TEST(element_types_without_kernels_are_refused)
+{
+    refused(
+        MODULE("param $w : f16[4] frozen unit=0 zero",
+               "  %a = tanh $w : f16[4] !\"/t\"\n"
+               "  ret %a"),
+        "/t: error: tanh can not be lowered to the cpu target: no elements of type f16 "
+        "yet [E0401]");
+    refused(
+        MODULE(
+            "param $w : f32[4,2] frozen unit=0 zero\nparam $k : i32[3] const unit=0 = "
+            "0 1 2",
+            "  %a = gather $w, $k {axis=0} : f32[3,2] !\"/g\"\n  ret %a"),
+        "gather can not be lowered to the cpu target: k is i32[3], and only i64 is "
+        "implemented");
+    refused(MODULE("param $w : f16[4] frozen unit=0 zero", "  ret"),
+            "a parameter of type f16[4]");
+}
+
+TEST(an_input_without_a_role_is_refused)
+{
+    refused("efficc-ir 1 canon recognise task eval grad cse optim dce\nunit 0 \"u\"\n"
+            "func $step(%what : i64[4]) {\n@b: fwd unit=0\n  ret\n}\n",
+            "what: error: the input has no role");
+}
+
+TEST(an_unknown_target_is_refused)
+{
+    rig r;
+    rig_open(&r, small);
+    r.cfg.target = "abacus";
+    CHECK(cg_target(r.s.ctx) == NULL);
+    CHECK(said_has(&r.s, "option --target: there is no target 'abacus', only cpu"));
+    rig_close(&r);
+}
+
+TEST(folders_that_can_not_be_written_are_named)
+{
+    rig r;
+    rig_open(&r, small);
+    const pass_target *target = cg_target(r.s.ctx);
+    CHECK(plan_with(&r, target));
+    CHECK(!cg_emit(r.m, target, ef_printf(r.s.ctx->arena, "%s/none/at/all", r.dir)));
+    CHECK(said_has(&r.s, "none/at/all/src: No such file or directory [E0403]"));
+    said_clear(&r.s);
+    const char *path = ef_printf(r.s.ctx->arena, "%s/base.safetensors", r.dir);
+    NEED(mkdir(path, 0777) == 0);
+    CHECK(!cg_emit(r.m, target, r.dir));
+    CHECK(said_has(&r.s, "base.safetensors: Is a directory [E0403]"));
+    CHECK(r.s.ctx->nerror == 1);
+    CHECK(!cg_build(r.s.ctx, ef_printf(r.s.ctx->arena, "%s/none", r.dir)));
+    CHECK(said_has(&r.s, "none/src/build.log: No such file or directory [E0403]"));
+    rig_close(&r);
+}
+
+TEST(a_full_disk_is_noticed)
+{
+    rig r;
+    rig_open(&r, small);
+    if (access("/dev/full", W_OK))
+        printf("  no /dev/full here\n");
+    else {
+        CHECK(plan_and_emit(&r));
+        const char *path = ef_printf(r.s.ctx->arena, "%s/base.safetensors", r.dir);
+        CHECK(!unlink(path) && !symlink("/dev/full", path));
+        CHECK(!cg_weights(r.m, r.dir));
+        CHECK(said_has(&r.s, "base.safetensors: No space left on device [E0403]"));
+    }
+    rig_close(&r);
+}
+
+TEST(a_missing_compiler_is_named)
+{
+    rig r;
+    rig_open(&r, small);
+    CHECK(plan_and_emit(&r));
+    r.cfg.cc = "no-such-compiler --fast";
+    CHECK(!cg_build(r.s.ctx, r.dir));
+    CHECK(said_has(&r.s,
+                   "building the trainer failed: can not run 'no-such-compiler': No "
+                   "such file or directory [E0402]"));
+    CHECK(said_has(&r.s, "hint: --cc names the C compiler"));
+    CHECK(r.s.ctx->nerror == 1);
+    rig_close(&r);
+}
+
+TEST(the_compiler_s_first_lines_are_shown)
+{
+    rig r;
+    rig_open(&r, small);
+    CHECK(plan_and_emit(&r));
+    r.cfg.cflags = "-O1 -Dtanhf=no_such_thing -Werror";
+    CHECK(!cg_build(r.s.ctx, r.dir));
+    CHECK(said_has(&r.s, "the compiler refused"));
+    CHECK(said_has(&r.s, "note: all of it: "));
+    char *log = read_text(&r, "src/build.log");
+    CHECK(log && strstr(log, "no_such_thing"));
+    CHECK(access(ef_printf(r.s.ctx->arena, "%s/trainer", r.dir), F_OK) != 0);
+    rig_close(&r);
+}
