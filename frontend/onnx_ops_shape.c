@@ -233,6 +233,8 @@ split_sizes(fe_call *c, int64_t whole, int64_t *size)
                                           : NULL;
     if (!given && c->opset >= 13 && fe_has(c, 1))
         return false;
+    if (fe_attr_i(c, "num_outputs", parts) != parts)
+        return fe_fail(c, "num_outputs is not %d, the number of results", parts);
     if (given && n != parts)
         return fe_fail(c, "%d sizes for %d results", n, parts);
     int64_t each = (whole + parts - 1) / parts, sum = 0;
