@@ -104,7 +104,7 @@ pass_print_docs(FILE *f)
         "pass\n"
         "* `--time`: milliseconds and bytes of each pass\n"
         "* a pass that leaves broken IR ends efficc with code 70 and leaves "
-        "`crash-P.ir`, whose first line is the command that repeats it\n\n"
+        "`crash-P.ir`, whose first line has the options that repeat it\n\n"
         "## Recognisers\n\n"
         "Rows of `passes/recognise.def`, tried in this order; `--no-recognise=NAME,..` "
         "switches some off, `--no-recognise=all` all. In patterns `?x` is any value, "
