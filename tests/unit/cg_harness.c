@@ -75,6 +75,17 @@ put_class(rt_run *run, const rt_program *p, rt_class cls, FILE *out)
             fwrite(place(run, cls, &p->param[i]), 4, (size_t)p->param[i].n, out);
 }
 
+static void
+clean_up(rt_run *run, const rt_program *p)
+{
+    for (int k = 0; k < RT_NCLASSES; k++)
+        free(run->base[k]);
+    for (int i = 0; i < p->ninput; i++)
+        free(run->input[i]);
+    free(run->input);
+    rt_device_close(run->compute);
+}
+
 int
 rt_main(int argc, char **argv, const rt_program *p)
 {
@@ -100,6 +111,7 @@ rt_main(int argc, char **argv, const rt_program *p)
     put_class(&run, p, RT_TRAIN, out);
     p->eval(&run);
     put_wanted(&run, in, out);
-    rt_device_close(run.compute);
+    clean_up(&run, p);
+    fclose(in);
     return fclose(out) != 0;
 }
