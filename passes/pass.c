@@ -171,7 +171,7 @@ write_reproducer(void)
     fprintf(
         ctx->diag,
         "  note: the IR before pass %s is in %s; its first line has the options that "
-            "repeat the fault\n",
+        "repeat the fault\n",
         ctx->pass, path);
 }
 

@@ -86,8 +86,9 @@ look(task *t)
     }
     const ir_type *type = t->out->type;
     t->vocab = find_vocab(t->m);
-    t->head = is_product(t->out) || /* or, as in Gemma 2, something squashed behind it */
-              (type->rank == 3 && type->dim[2] == t->vocab);
+    t->head =
+        is_product(t->out) || /* or, as in Gemma 2, something squashed behind it */
+        (type->rank == 3 && type->dim[2] == t->vocab);
     if (!ir_dtypes[type->dtype].is_float || (type->rank != 2 && type->rank != 3))
         return fail(t,
                     "the output is %s, expected logits or hidden states, [batch, *] or "
