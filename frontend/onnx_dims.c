@@ -87,10 +87,11 @@ static bool
 contradiction(fe_imp *im, const want *w, int64_t a, const char *from_a, int64_t b,
               const char *from_b)
 {
-    return ef_error(
-        im->ctx, NULL, E_ONNX_INPUT, w->input,
-        ef_internf(im->ctx, "dimension %d (%s) is %lld by %s, but %lld by %s", w->axis,
-                   w->key, (long long)a, from_a, (long long)b, from_b));
+    const char *name = w->fixed ? "" : ef_internf(im->ctx, " (%s)", w->key);
+    return ef_error(im->ctx, NULL, E_ONNX_INPUT, w->input,
+                    ef_internf(im->ctx, "dimension %d%s is %lld by %s, but %lld by %s",
+                               w->axis, name, (long long)a, from_a, (long long)b,
+                               from_b));
 }
 
 /* A size that stands in the file. Positions of one row are for all rows. */

@@ -88,15 +88,18 @@ fe_ints_in(fe_call *c, int i, const char *what, int *n)
     fe_val *v = fe_in(c, i);
     if (!v)
         return NULL;
-    if (!v->data || v->type->dtype != IR_I64 || v->type->rank > 1 ||
+    const char *type = ir_type_text(c->im->ctx, v->type);
+    if (v->type->dtype != IR_I64 || v->type->rank > 1 ||
         ir_type_count(v->type) > LONGEST) {
+        fe_fail(c, "operand %d (%s) is %s, expected a list of integers", i, what, type);
+        return NULL;
+    }
+    if (!v->data) {
         fe_fail(
             c,
-            v->data
-                ? "operand %d (%s) is %s, expected a list of integers"
-                : "operand %d (%s) of type %s depends on the data: it must be known "
-                  "when the model is compiled",
-            i, what, ir_type_text(c->im->ctx, v->type));
+            "operand %d (%s) depends on the data: it must be known when the model is "
+            "compiled",
+            i, what);
         return NULL;
     }
     *n = (int)ir_type_count(v->type);

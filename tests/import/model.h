@@ -24,7 +24,8 @@
 typedef struct model {
     ef_arena *a;
     Onnx__ModelProto *p;
-    const char *s; /* rest of the text */
+    const char *s;    /* rest of the text */
+    const char *path; /* of the file; NULL: not written yet */
 } model;
 
 #define MODEL_NEW(m, Type, INIT, v) \
@@ -331,7 +332,7 @@ model_new(int opset, const char *text)
     return m;
 }
 
-/* Writes the model to a new file, whose name is in the arena. */
+/* Writes the model to a new file, which lives as long as the model. */
 static inline const char *
 model_save(model *m)
 {
@@ -342,12 +343,35 @@ model_save(model *m)
     onnx__model_proto__pack(m->p, bytes);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || close(fd))
         abort();
-    return path;
+    return m->path = path;
+}
+
+/* Statements that give x, p (positive): f32[b,s,4], xb: bool[b,s], from ids and mask. */
+#define MODEL_BASE                                                                    \
+    "emb.weight = f32[16,4] ~1 | pos.weight = f32[16,4] ^2 | x = Gather(emb.weight, " \
+    "ids) "                                                                           \
+    "| p = Gather(pos.weight, ids) | xb = Cast(mask) to=9 | "
+
+/* Imports the model; NULL: refused. *f is to be unloaded. */
+static inline ir_module *
+model_import(ef_ctx *ctx, model *m, fe_model **f)
+{
+    const char *path = model_save(m);
+    ctx->file = "model.onnx";
+    *f = fe_load(ctx, path);
+    ir_module *module = *f ? fe_import(ctx, *f) : NULL;
+    if (module && ir_verify(module)) {
+        ir_module_free(module);
+        module = NULL;
+    }
+    return module;
 }
 
 static inline void
 model_free(model *m)
 {
+    if (m->path)
+        unlink(m->path);
     ef_arena_free(m->a);
 }
 

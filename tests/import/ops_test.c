@@ -8,10 +8,6 @@
 #include "test.h"
 
 #define FOLDER SRC_DIR "/tests/golden/import/"
-#define BASE                                                                          \
-    "emb.weight = f32[16,4] ~1 | pos.weight = f32[16,4] ^2 | x = Gather(emb.weight, " \
-    "ids) "                                                                           \
-    "| p = Gather(pos.weight, ids) | xb = Cast(mask) to=9 | "
 
 static const double ids[] = {1, 15, 7, 3, 0, 9}, mask[] = {1, 1, 0, 1, 0, 1};
 
@@ -49,24 +45,6 @@ static bool
 is_row(const char *line)
 {
     return *line && *line != '#';
-}
-
-/* The module of a row, with outputs `out` and x; NULL: not imported. */
-static ir_module *
-import(ef_ctx *ctx, model *m, fe_model **f)
-{
-    model_input(m, "ids", 7, "b,s");
-    model_input(m, "mask", 7, "b,s");
-    model_output(m, "out");
-    model_output(m, "x");
-    const char *path = model_save(m);
-    *f = fe_load(ctx, path);
-    ir_module *module = *f ? fe_import(ctx, *f) : NULL;
-    if (module && ir_verify(module)) {
-        ir_module_free(module);
-        module = NULL;
-    }
-    return module;
 }
 
 static ir_tensor *
@@ -119,7 +97,7 @@ with_out(ef_arena *a, const char *text)
     }
     result += strspn(result, " ");
     size_t n = strcspn(result, ", =");
-    return ef_printf(a, BASE "%s | out = Cast(%.*s) to=1", text, (int)n, result);
+    return ef_printf(a, MODEL_BASE "%s | out = Cast(%.*s) to=1", text, (int)n, result);
 }
 
 static void
@@ -132,16 +110,18 @@ check_row(const row *r, int opset, const char *dims, const char *values)
     ctx->cfg = &cfg;
     ctx->report = NULL;
     model m = model_new(opset, with_out(ctx->arena, r->text));
+    model_input(&m, "ids", 7, "b,s");
+    model_input(&m, "mask", 7, "b,s");
+    model_output(&m, "out");
+    model_output(&m, "x");
     fe_model *f = NULL;
-    ir_module *module = import(ctx, &m, &f);
+    ir_module *module = model_import(ctx, &m, &f);
     ir_env env = {.arena = ctx->arena};
     ir_tensor *t = module ? evaluate(module, &env) : NULL;
     bool ok = t && same_dims(t->type, dims) && same_values(t, values);
     if (!ok)
         printf("  row '%s' at opset %d is wrong\n", r->name, opset);
     CHECK(ok);
-    if (f)
-        unlink(f->path);
     ir_module_free(module);
     fe_unload(f);
     model_free(&m);
