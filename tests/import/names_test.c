@@ -1,0 +1,454 @@
+/* names_test.c -- params of imported models: names, layouts, ties, un-sharing, units.
+ *
+ * Real exports: each initializer must be the parameter that case.json says PyTorch has
+ * there. Made-up models: the rules one by one.
+ */
+#include "model.h"
+#include "test.h"
+#include "tests/unit/said.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+
+#define CASES SRC_DIR "/tests/cases/"
+
+/* ---- real exports ---- */
+
+typedef struct found { /* what stands for an initializer */
+    const ir_param *p;
+    bool transposed; /* PyTorch's layout is the transpose of the initializer's */
+} found;
+
+static found
+find(const ir_module *m, const char *initializer)
+{
+    for (int i = 0; i < m->params.n; i++) {
+        const ir_param *p = m->params.at[i];
+        if (p->onnx && !strcmp(p->onnx, initializer))
+            return (found){p, p->transposed};
+        for (int k = 0; k < p->also.n; k++)
+            if (!strcmp(p->also.at[k] + 1, initializer))
+                return (found){p, p->transposed != (p->also.at[k][0] == 'T')};
+    }
+    return (found){NULL, false};
+}
+
+static const ir_param *
+unshared(const ir_module *m, const char *hf)
+{
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->hf && !strcmp(m->params.at[i]->hf, hf))
+            return m->params.at[i]->onnx ? NULL : m->params.at[i];
+    return NULL;
+}
+
+static bool
+check_entry(const ir_module *m, const cJSON *entry)
+{
+    const char *name = cJSON_GetObjectItem(entry, "param")->valuestring;
+    found f = find(m, entry->string);
+    if (!f.p || !f.p->hf || strcmp(f.p->hf, name) || f.p->cls != IR_TRAIN)
+        return false;
+    if (f.transposed != cJSON_IsTrue(cJSON_GetObjectItem(entry, "transposed")))
+        return false;
+    const cJSON *also;
+    cJSON_ArrayForEach(
+        also, cJSON_GetObjectItem(
+                  entry, "also")) if (!unshared(m, also->valuestring)) return false;
+    return true;
+}
+
+static int64_t
+trained_numbers(const ir_module *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == IR_TRAIN)
+            n += ir_type_count(m->params.at[i]->value->type);
+    return n;
+}
+
+/* Shape arithmetic is gone: integers are inputs and tables, moved about at most. */
+static bool
+computes_integers(const ir_module *m)
+{
+    for (ir_op *op = ir_first_op(m->step); op; op = ir_next_op(op))
+        for (int i = 0; i < op->nres; i++)
+            if (op->res[i]->type->dtype == IR_I64 && op->code != IR_OP_reshape &&
+                op->code != IR_OP_expand && op->code != IR_OP_const)
+                return true;
+    return false;
+}
+
+static void
+check_case(const char *name)
+{
+    said s;
+    said_open(&s);
+    ef_config cfg = ef_config_default;
+    cfg.batch = 2;
+    cfg.seq = 16;
+    s.ctx->cfg = &cfg;
+    size_t n;
+    const char *dir = ef_printf(s.ctx->arena, CASES "%s/", name);
+    cJSON *json = cJSON_Parse(ef_read_file(
+        s.ctx->arena, ef_printf(s.ctx->arena, "%scase.json", dir), 1 << 22, &n));
+    fe_model *f = fe_load(s.ctx, ef_printf(s.ctx->arena, "%smodel.onnx", dir));
+    ir_module *m = f ? fe_import(s.ctx, f) : NULL;
+    NEED(json && m);
+    const cJSON *params = cJSON_GetObjectItem(json, "parameters"), *entry;
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItem(params, "initializers"))
+    {
+        bool ok = check_entry(m, entry);
+        if (!ok)
+            printf("  %s: %s\n", name, entry->string);
+        CHECK(ok);
+    }
+    bool whole = !cJSON_GetArraySize(cJSON_GetObjectItem(params, "unmatched"));
+    int64_t count = (int64_t)cJSON_GetObjectItem(params, "count")->valuedouble;
+    CHECK(whole ? trained_numbers(m) == count : trained_numbers(m) < count);
+    CHECK(!computes_integers(m));
+    CHECK(m->units.n == 4 || strstr(name, "minilm")); /* two layers, three in minilm */
+    cJSON_Delete(json);
+    ir_module_free(m);
+    fe_unload(f);
+    said_close(&s);
+}
+
+TEST(cases)
+{
+    DIR *d = opendir(CASES);
+    int n = 0;
+    NEED(d != NULL);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        snprintf(path, sizeof path, CASES "%s/model.onnx", e->d_name);
+        if (access(path, R_OK))
+            continue;
+        check_case(e->d_name);
+        n++;
+    }
+    CHECK(n >= 11);
+    closedir(d);
+}
+
+/* ---- made-up models ---- */
+
+typedef struct fixture {
+    said s;
+    ef_config cfg;
+    model m;
+    fe_model *f;
+    ir_module *module;
+} fixture;
+
+/* Imports a model whose output is y. */
+static void
+begin(fixture *t, const char *text)
+{
+    *t = (fixture){.cfg = ef_config_default};
+    said_open(&t->s);
+    t->cfg.batch = 2;
+    t->cfg.seq = 3;
+    t->s.ctx->cfg = &t->cfg;
+    t->m = model_new(17, ef_printf(t->s.ctx->arena, MODEL_BASE "%s", text));
+    model_input(&t->m, "ids", 7, "b,s");
+    model_input(&t->m, "mask", 7, "b,s");
+    model_output(&t->m, "y");
+    t->module = model_import(t->s.ctx, &t->m, &t->f);
+    if (!t->module)
+        printf("  %s", said_text(&t->s));
+    NEED(t->module != NULL);
+}
+
+static void
+end(fixture *t)
+{
+    ir_module_free(t->module);
+    fe_unload(t->f);
+    model_free(&t->m);
+    said_close(&t->s);
+}
+
+/* "hf" or "hf transposed" of the param called so; "-" if its name is not known. */
+static const char *
+hf(fixture *t, const char *initializer)
+{
+    found f = find(t->module, initializer);
+    return !f.p      ? "no such param"
+           : f.p->hf ? ef_printf(t->s.ctx->arena, "%s%s", f.p->hf,
+                                 f.transposed ? " transposed" : "")
+                     : "-";
+}
+
+static int
+weights(fixture *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->module->params.n; i++)
+        n += t->module->params.at[i]->cls == IR_TRAIN;
+    return n;
+}
+
+static int
+unit_of(fixture *t, const char *name)
+{
+    ir_param *p = ir_param_by_name(t->module, name);
+    return p ? p->unit : -1;
+}
+
+TEST(names_of_folded_weights)
+{
+    fixture t;
+    begin(&t,
+          "onnx::MatMul_7 = f32[4,5] ~3 | fc.bias = f32[5] ~4 | val_9 = f32[5,4] ~5 | "
+          "onnx::MatMul_8 = f32[4,3] ~6 | tmp_1 = f32[3,2] ~7 | tmp_2 = f32[2] ~8 | "
+          "/blk/fc/MatMul: a = MatMul(x, onnx::MatMul_7) | "
+          "/blk/fc/Add: b = Add(fc.bias, a) | "
+          "/blk/proj/MatMul: c = MatMul(b, val_9) | "
+          "MatMul_11: d = MatMul(c, onnx::MatMul_8) | "
+          "/out/MatMul: e = MatMul(d, tmp_1) | /out/Add: y = Add(e, tmp_2)");
+    CHECK_STR(hf(&t, "onnx::MatMul_7"), "fc.weight transposed"); /* the bias says so */
+    CHECK_STR(hf(&t, "fc.bias"), "fc.bias");
+    CHECK_STR(hf(&t, "val_9"), "blk.proj.weight transposed"); /* the scope */
+    CHECK_STR(hf(&t, "onnx::MatMul_8"), "-");
+    CHECK_STR(hf(&t, "tmp_1"), "out.weight transposed");
+    CHECK_STR(hf(&t, "tmp_2"), "out.bias");
+    end(&t);
+}
+
+TEST(what_stands_before_scopes_is_learnt)
+{
+    fixture t;
+    begin(&t, "net.a.weight = f32[4,4] ~3 | net.b.weight = f32[4,4] ~4 | "
+              "onnx::MatMul_1 = f32[4,4] ~5 | "
+              "/a/MatMul: a = MatMul(x, net.a.weight) | "
+              "/b/MatMul: b = MatMul(a, net.b.weight) | /c/MatMul: y = MatMul(b, "
+              "onnx::MatMul_1)");
+    CHECK_STR(hf(&t, "onnx::MatMul_1"), "net.c.weight transposed");
+    end(&t);
+}
+
+TEST(a_bias_of_another_module_is_no_name)
+{
+    fixture t;
+    begin(&t, "onnx::MatMul_1 = f32[4,5] ~3 | cls.bias = f32[5] ~4 | "
+              "/cls/decoder/MatMul: a = MatMul(x, onnx::MatMul_1) | "
+              "/cls/decoder/Add: y = Add(cls.bias, a)");
+    CHECK_STR(hf(&t, "onnx::MatMul_1"), "cls.decoder.weight transposed");
+    end(&t);
+}
+
+TEST(gemm_layouts)
+{
+    fixture t;
+    begin(&t, "s = i64[2] 6 4 | val_1 = f32[5,4] ~3 | val_2 = f32[5,4] ~4 | b.bias = "
+              "f32[4] ~5 | "
+              "r = Reshape(x, s) | /a/Gemm: a = Gemm(r, val_1) transB=1 | "
+              "/b/Gemm: y = Gemm(a, val_2, b.bias)");
+    CHECK_STR(hf(&t, "val_1"), "a.weight");
+    CHECK_STR(hf(&t, "val_2"), "b.weight transposed");
+    end(&t);
+}
+
+/* ---- ties ---- */
+
+TEST(transposed_copy_of_the_table_is_tied)
+{
+    fixture t;
+    begin(
+        &t,
+        "wte = f32[3,2] 1 2 3 4 5 6 | onnx::MatMul_1 = f32[2,3] 1 3 5 2 4 6 | "
+        "w = f32[4,2] ~3 | e = Gather(wte, mask) | h = MatMul(x, w) | a = Add(e, h) | "
+        "y = MatMul(a, onnx::MatMul_1)");
+    ir_param *p = ir_param_by_name(t.module, "wte");
+    CHECK(p && p->also.n == 1 && !strcmp(p->also.at[0], "Tonnx::MatMul_1"));
+    CHECK(p && p->unit == 0);
+    end(&t);
+}
+
+TEST(equal_matrices_are_one)
+{
+    fixture t;
+    begin(&t,
+          "a = f32[4,4] ~3 | b = f32[4,4] ~3 | c = f32[4,4] ~4 | h = MatMul(x, a) | "
+          "i = MatMul(h, b) | y = MatMul(i, c)");
+    ir_param *p = ir_param_by_name(t.module, "a");
+    CHECK(p && p->also.n == 1 && !strcmp(p->also.at[0], "=b"));
+    CHECK(weights(&t) == 3); /* with the table of ids */
+    end(&t);
+}
+
+TEST(fresh_zeros_are_no_tie)
+{
+    fixture t;
+    begin(&t, "a = f32[2,4] 0 0 0 0 0 0 0 0 | b = f32[4,2] 0 0 0 0 0 0 0 0 | "
+              "h = MatMul(x, b) | y = MatMul(h, a)");
+    CHECK(weights(&t) == 3);
+    end(&t);
+}
+
+TEST(one_different_element_is_no_tie)
+{
+    fixture t;
+    begin(&t,
+          "a = f32[2,3] 1 2 3 4 5 6 | b = f32[2,3] 1 2 3 4 5 7 | w = f32[4,2] ~3 | "
+          "s = i64[2] 6 2 | h = MatMul(x, w) | u = MatMul(h, a) | v = MatMul(h, b) | "
+          "y = Add(u, v)");
+    CHECK(weights(&t) == 4);
+    end(&t);
+}
+
+/* ---- vectors that the exporter merged ---- */
+
+TEST(identities_are_params_of_their_own)
+{
+    fixture t;
+    begin(&t, "a.bias = f32[4] ~3 | b.bias = Identity(a.bias) | "
+              "/a/Add: h = Add(x, a.bias) | /b/Add: y = Add(h, b.bias)");
+    ir_param *own = ir_param_by_name(t.module, "b.bias");
+    CHECK_STR(hf(&t, "a.bias"), "a.bias");
+    CHECK(own && !own->onnx && own->hf && own->init == IR_INIT_FILE);
+    CHECK(own && own->at == ir_param_by_name(t.module, "a.bias")->at);
+    NEED(t.f->unshared.n == 1);
+    const fe_unshared *u = &t.f->unshared.at[0];
+    CHECK_STR(u->param, "b.bias");
+    CHECK_STR(u->initializer, "a.bias");
+    CHECK(!strcmp(u->node->name, "/b/Add") && u->input == 1);
+    end(&t);
+}
+
+TEST(several_readers_of_one_vector)
+{
+    fixture t;
+    begin(&t, "a.norm.weight = f32[4] ~3 | a.norm.bias = f32[4] ~4 | "
+              "/a/norm/LayerNormalization: h = LayerNormalization(x, a.norm.weight, "
+              "a.norm.bias) | "
+              "/b/norm/LayerNormalization: y = LayerNormalization(h, a.norm.weight, "
+              "a.norm.bias)");
+    CHECK(weights(&t) == 5);
+    CHECK(ir_param_by_name(t.module, "b.norm.weight") != NULL);
+    CHECK(ir_param_by_name(t.module, "b.norm.bias") != NULL);
+    end(&t);
+}
+
+TEST(a_module_that_runs_twice_stays_one)
+{
+    fixture t;
+    begin(&t, "n.weight = f32[4] ~3 | n.bias = f32[4] ~4 | "
+              "/n/LayerNormalization: h = LayerNormalization(x, n.weight, n.bias) | "
+              "/n/LayerNormalization_1: y = LayerNormalization(h, n.weight, n.bias)");
+    CHECK(weights(&t) == 3);
+    CHECK(!t.f->unshared.n);
+    end(&t);
+}
+
+TEST(matrices_stay_shared)
+{
+    fixture t;
+    begin(&t, "a.weight = f32[4,4] ~3 | /a/MatMul: h = MatMul(x, a.weight) | "
+              "/b/MatMul: y = MatMul(h, a.weight)");
+    CHECK(weights(&t) == 2);
+    end(&t);
+}
+
+/* ---- what is no weight ---- */
+
+TEST(tables_of_sines_and_masks_are_constants)
+{
+    fixture t;
+    begin(&t, "freq = f32[4] ~3 | hide = f32[3,3] 0 -inf -inf 0 0 -inf 0 0 0 | "
+              "w = f32[4,4] ~4 | a = Mul(x, freq) | s = Sin(a) | q = MatMul(x, w) | "
+              "k = Transpose(s) perm=[0,2,1] | r = MatMul(q, k) | m = Add(r, hide) | "
+              "y = Softmax(m)");
+    CHECK(ir_param_by_name(t.module, "freq")->cls == IR_CONST);
+    CHECK(ir_param_by_name(t.module, "hide")->cls == IR_CONST);
+    CHECK(ir_param_by_name(t.module, "w")->cls == IR_TRAIN);
+    end(&t);
+}
+
+TEST(constants_are_weights)
+{
+    fixture t;
+    begin(&t, "c = Constant() value=<f32[4,2] ~3> | y = MatMul(x, c)");
+    CHECK(weights(&t) == 2);
+    CHECK_STR(hf(&t, "c"), "c");
+    end(&t);
+}
+
+/* ---- units ---- */
+
+#define LAYERS                                                                     \
+    "net.emb.weight = f32[16,4] ~9 | /net/emb/Gather: e = Gather(net.emb.weight, " \
+    "ids) | "                                                                      \
+    "net.h.0.fc.weight = f32[4,4] ~3 | net.h.1.fc.weight = f32[4,4] ~4 | "         \
+    "net.out.weight = f32[4,2] ~5 | "
+
+TEST(units_from_scopes)
+{
+    fixture t;
+    begin(
+        &t, LAYERS
+        "/net/h.0/fc/MatMul: a = MatMul(e, net.h.0.fc.weight) | "
+        "/net/h.0/Add: b = Add(a, e) | "
+        "/net/h.1/fc/MatMul: c = MatMul(b, net.h.1.fc.weight) | "
+        "/net/h.1/Add: d = Add(c, b) | /net/out/MatMul: y = MatMul(d, net.out.weight)");
+    CHECK(t.module->units.n == 4);
+    CHECK_STR(t.module->units.at[1], "layer.0");
+    CHECK_STR(t.module->units.at[3], "head");
+    CHECK(unit_of(&t, "net.emb.weight") == 0);
+    CHECK(unit_of(&t, "net.h.1.fc.weight") == 2);
+    CHECK(unit_of(&t, "net.out.weight") == 3);
+    end(&t);
+}
+
+TEST(units_from_names_of_weights)
+{
+    fixture t;
+    begin(&t, LAYERS "a = MatMul(e, net.h.0.fc.weight) | b = Tanh(a) | "
+                     "c = MatMul(b, net.h.1.fc.weight) | d = Tanh(c) | "
+                     "y = MatMul(d, net.out.weight)");
+    CHECK(t.module->units.n == 4);
+    CHECK(unit_of(&t, "net.h.0.fc.weight") == 1);
+    CHECK(unit_of(&t, "net.h.1.fc.weight") == 2);
+    CHECK(unit_of(&t, "net.out.weight") == 3);
+    end(&t);
+}
+
+/* A file may list nodes of several layers in any order that computes. */
+TEST(nodes_are_sorted_by_unit)
+{
+    fixture t;
+    begin(
+        &t, LAYERS
+        "/net/h.1/side/Tanh: s = Tanh(e) | "
+        "/net/h.0/fc/MatMul: a = MatMul(e, net.h.0.fc.weight) | "
+        "/net/h.1/fc/MatMul: c = MatMul(a, net.h.1.fc.weight) | "
+        "/net/h.1/Add: d = Add(c, s) | /net/out/MatMul: y = MatMul(d, net.out.weight)");
+    int last = 0;
+    for (ir_op *op = ir_first_op(t.module->step); op; op = ir_next_op(op)) {
+        CHECK(op->block->unit >= last);
+        last = op->block->unit;
+    }
+    end(&t);
+}
+
+/* ---- meta ---- */
+
+TEST(facts_for_passes)
+{
+    fixture t;
+    begin(&t,
+          "w = f32[4,3] ~3 | b = f32[3] ~4 | pad = i64[] 5 | n = Equal(ids, pad) | "
+          "f = Cast(n) to=1 | ax = i64[1] 2 | g = Unsqueeze(f, ax) | k = Add(x, g) | "
+          "h = MatMul(k, w) | y = Add(h, b)");
+    CHECK_STR(ir_meta_get(t.module, "input.ids"), "ids");
+    CHECK_STR(ir_meta_get(t.module, "input.mask"), "mask");
+    CHECK_STR(ir_meta_get(t.module, "outputs"), "y");
+    CHECK(ir_meta_int(t.module, "vocab", 0) == 16);
+    CHECK(ir_meta_int(t.module, "pad", 0) == 5);
+    CHECK(ir_meta_int(t.module, "labels", 0) == 3);
+    CHECK(ir_meta_int(t.module, "batch", 0) == 2);
+    CHECK(ir_meta_int(t.module, "seq", 0) == 3);
+    end(&t);
+}
