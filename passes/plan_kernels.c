@@ -47,15 +47,39 @@ same_space(const ir_type *a, const ir_type *b)
 }
 
 static bool
-is_inside(const group *g, const ir_value *v)
+is_member(const group *g, const ir_op *op)
 {
     for (int i = 0; i < g->nop; i++)
-        if (g->op[i] == v->def)
+        if (g->op[i] == op)
             return true;
+    return false;
+}
+
+static bool
+is_inside(const group *g, const ir_value *v)
+{
+    if (v->def && (is_member(g, v->def) || v->def->code == IR_OP_const))
+        return true;
     for (int i = 0; i < g->noperand; i++)
         if (g->operand[i] == v)
             return true;
-    return v->def && v->def->code == IR_OP_const;
+    return false;
+}
+
+/* Does op read, through a view, what the kernel itself writes to memory? */
+static bool
+reads_back(const group *g, const ir_op *op)
+{
+    for (int i = 0; i < op->narg; i++) {
+        const ir_value *v = op->arg[i];
+        if (!v->def || !pass_is_view(v->def))
+            continue;
+        while (v->def && pass_is_view(v->def))
+            v = v->def->arg[0];
+        if (v->def && is_member(g, v->def))
+            return true;
+    }
+    return false;
 }
 
 /* Adds op's operands from memory; false: there are too many. */
@@ -77,7 +101,7 @@ static bool
 join(group *g, ir_op *op, const pass_target *target)
 {
     if (!g->nop || g->nop == MOST_OPS || g->op[0]->block != op->block ||
-        !same_space(g->op[0]->res[0]->type, op->res[0]->type) ||
+        !same_space(g->op[0]->res[0]->type, op->res[0]->type) || reads_back(g, op) ||
         !target->fuse(g->op[0], op))
         return false;
     int before = g->noperand;

@@ -205,6 +205,19 @@ TEST(kernels_end_at_other_ops_and_where_the_target_says)
     done(&p);
 }
 
+TEST(a_kernel_does_not_read_back_what_it_writes)
+{
+    planned p;
+    plan(&p, "",
+         "  %a = exp %y : f32[8]\n"
+         "  %b = expand %a : f32[1,8]\n"
+         "  %v = reshape %b : f32[8]\n"
+         "  %c = expand %v : f32[1,8]\n"
+         "  ret %c");
+    CHECK(kernel(&p, "b") == 1 && kernel(&p, "c") == 2);
+    done(&p);
+}
+
 TEST(a_constant_that_others_read_is_made)
 {
     planned p;
