@@ -28,6 +28,7 @@ void fe_unload(fe_model *);
  * shape arithmetic is folded away, ties are merged, shared 1-D initializers are un-shared,
  * and each decision stands in the report. NULL: said why. */
 ir_module *fe_import(ef_ctx *, fe_model *);
+void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
 
 /* ---- onnx_template.c: what the trainer needs to write model.onnx without a front end ---- */
 /* Writes `template_path`, the model's bytes without weights, and `holes_path`, a JSON list

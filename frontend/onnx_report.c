@@ -147,20 +147,20 @@ report_unshared(fe_imp *im)
 {
     const char *head = "un-shared";
     for (int i = 0; i < im->weights.n; i++) {
-        const char *name = im->weights.at[i]->name, *last = NULL;
+        const char *name = im->weights.at[i]->name, *first = NULL;
         int copies = 0;
         for (int k = 0; k < im->params.n; k++)
             if (im->params.at[k]->onnx == name && im->params.at[k]->ir &&
                 !im->params.at[k]->owner) {
                 copies++;
-                last = im->params.at[k]->ir->value->name;
+                first = first ? first : im->params.at[k]->ir->value->name;
             }
         if (copies)
             line(im, &head,
                  ef_printf(im->arena,
                            "%s also holds %d equal vector%s, trained "
                            "apart: %s%s",
-                           name, copies, copies > 1 ? "s" : "", last,
+                           name, copies, copies > 1 ? "s" : "", first,
                            copies > 1 ? ", .." : ""));
     }
 }
