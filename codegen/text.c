@@ -53,9 +53,12 @@ cg_float(ef_arena *a, double x)
         return "NAN";
     if (isinf(f))
         return f > 0 ? "INFINITY" : "(-INFINITY)";
-    const char *s = ef_ftoa(x);
-    if (strtof(s, NULL) != f)
-        s = ef_ftoa(f);
+    char s[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(s, sizeof s, "%.*g", digits, (double)f);
+        if (strtof(s, NULL) == f)
+            break;
+    }
     const char *point = strpbrk(s, ".e") ? "" : ".0";
     return ef_printf(a, f < 0 ? "(%s%sf)" : "%s%sf", s, point);
 }
