@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "match.h"
-#include "pass.h"
+#include "pass_int.h"
 
-static bool
-same_attr(const ir_attr *a, const ir_attr *b)
+bool
+pass_same_attr(const ir_attr *a, const ir_attr *b)
 {
     if (a->key != b->key)
         return false;
@@ -47,7 +47,7 @@ same(const ir_op *a, const ir_op *b)
         a->nattr != b->nattr || !same_args(a, b))
         return false;
     for (int i = 0; i < a->nattr; i++)
-        if (!same_attr(&a->attr[i], &b->attr[i]))
+        if (!pass_same_attr(&a->attr[i], &b->attr[i]))
             return false;
     for (int i = 0; i < a->nres; i++)
         if (a->res[i]->type != b->res[i]->type)

@@ -131,10 +131,13 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
 /* ---- the pass ---- */
 
 static bool
-check_names(lora *l)
+check_targets(lora *l)
 {
     for (int i = 0; i < l->targets.n; i++) {
         const lora_module *m = l->targets.at[i].module;
+        if (m->w->value->type->dtype != IR_F32)
+            return ef_error(l->ctx, m->ops.at[0]->loc, E_LORA,
+                            "adapters are f32, and the weight below them is not");
         if (m->name)
             continue;
         ef_error(l->ctx, m->ops.at[0]->loc, E_LORA,
@@ -215,7 +218,7 @@ pass_lora(pass_ctx *pc)
         return ef_error(m->ctx, NULL, E_LORA, "the module has adapters already");
     keep_classifier(&l);
     lora_find_modules(&l);
-    if (!lora_find_targets(&l) || !check_names(&l))
+    if (!lora_find_targets(&l) || !check_targets(&l))
         return false;
     for (int i = 0; i < l.targets.n; i++)
         adapt(&l, &l.targets.at[i], r, scale);

@@ -15,18 +15,22 @@
 #include "pass_int.h"
 #include "recognise_int.h"
 
-enum { OPS_MAX = 64, PROBES = 5, RULES = 4 }; /* rule: bit 0 key mask, bit 1 causal */
+enum { OPS_MAX = 64, PROBES = 4, RULES = 4 }; /* rule: bit 0 key mask, bit 1 causal */
 
 typedef struct graph { /* the ops that a mask is computed by */
     int nop;
     const ir_op *op[OPS_MAX]; /* operands first */
     const ir_value *key;      /* the argument it depends on; NULL: none */
-    bool other;               /* depends on something that no mask depends on */
+    int visits;
+    bool other; /* depends on something that no mask depends on */
 } graph;
 
 static void
 collect(graph *g, const ir_value *v)
 {
+    g->other |= ++g->visits > 4 * OPS_MAX;
+    if (g->other)
+        return;
     if (v->param) {
         g->other |= v->param->cls != IR_CONST;
         return;
@@ -253,14 +257,45 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
                        d.masked_max};
 }
 
+/* Are a and b computed alike? Exporters write the mask once more for every layer. *budget:
+ * how many more values may be looked at. */
+static bool
+equal_values(const ir_value *a, const ir_value *b, int *budget)
+{
+    double x, y;
+    if (a == b)
+        return true;
+    if (--*budget < 0 || a->type != b->type || !a->def || !b->def)
+        return false;
+    if (canon_uniform(a, &x) && canon_uniform(b, &y))
+        return !memcmp(&x, &y, sizeof x);
+    const ir_op *p = a->def, *q = b->def;
+    if (p->code != q->code || p->narg != q->narg || p->nattr != q->nattr)
+        return false;
+    for (int i = 0; i < p->nattr; i++)
+        if (!pass_same_attr(&p->attr[i], &q->attr[i]))
+            return false;
+    for (int i = 0; i < p->narg; i++)
+        if (!equal_values(p->arg[i], q->arg[i], budget))
+            return false;
+    return true;
+}
+
+/* Evaluating is slow for long sequences: each mask is classified once. */
 mask_rule
 mask_probe(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
 {
-    mask_rule *known = ef_map_get(&r->probed[inverted], v);
-    if (!known) {
-        known = EF_NEW(r->pc->scratch, mask_rule);
-        *known = classify(r, v, inverted, scores);
-        ef_map_set(r->pc->scratch, &r->probed[inverted], v, known);
+    ef_map *known = &r->probed[inverted];
+    mask_rule *rule = ef_map_get(known, v);
+    for (int i = 0; i < known->n && !rule; i++) {
+        int budget = 4 * OPS_MAX;
+        if (equal_values(known->key[i], v, &budget))
+            rule = known->val[i];
     }
-    return *known;
+    if (!rule) {
+        rule = EF_NEW(r->pc->scratch, mask_rule);
+        *rule = classify(r, v, inverted, scores);
+    }
+    ef_map_set(r->pc->scratch, known, v, rule);
+    return *rule;
 }

@@ -24,4 +24,7 @@ int64_t pass_lora_rank(const ef_config *);
  * types, positions, labels or scale? */
 bool pass_input_is(const ir_module *, const ir_value *arg, const char *role);
 
+/* ---- cse.c ---- */
+bool pass_same_attr(const ir_attr *, const ir_attr *);
+
 #endif

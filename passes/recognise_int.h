@@ -33,7 +33,7 @@ typedef struct view {
 /* v as a view of the value `back` view ops before it; 0: of itself. false: there are not so
  * many, or the result is no view in this sense (a reshape across a cut). */
 bool view_of(ir_value *v, int back, view *out);
-int view_depth(const ir_value *v); /* how many view ops lie before v */
+int view_depth(const ir_value *v); /* how many view ops lie before v, at most 32 */
 void view_swap_last(view *);       /* exchanges the last two dimensions */
 /* Are these n atoms, in order, the atoms of v? Atoms of size 1 and neighbours that are one
  * stretch don't count. */

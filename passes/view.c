@@ -13,6 +13,8 @@
 
 #include "recognise_int.h"
 
+enum { MAX_DEPTH = 32 };
+
 /* The operand that op is a view of, and the factor it has on the elements; NULL: none. */
 static ir_value *
 viewed(const ir_op *op, double *factor)
@@ -38,7 +40,7 @@ view_depth(const ir_value *v)
 {
     double factor;
     int n = 0;
-    while ((v = viewed(v->def, &factor)))
+    while (n < MAX_DEPTH && (v = viewed(v->def, &factor)))
         n++;
     return n;
 }
