@@ -28,19 +28,12 @@ fe_row_of(const char *domain, const char *op, int opset)
     return NULL;
 }
 
-static bool
-result(fe_call *c, fe_val *v)
-{
-    c->out[0] = v;
-    return v != NULL;
-}
-
 /* ---- elementwise ---- */
 
 bool
 op_ew1(fe_call *c)
 {
-    return result(c, fe_ew1(c, c->row->code, fe_in(c, 0)));
+    return fe_result(c, fe_ew1(c, c->row->code, fe_in(c, 0)));
 }
 
 bool
@@ -54,7 +47,7 @@ op_ew2(fe_call *c)
         return fe_fail(c, "operands are %s and %s, expected bool",
                        ir_type_text(c->im->ctx, a->type),
                        ir_type_text(c->im->ctx, b->type));
-    return result(c, fe_ew2(c, c->row->code, a, b));
+    return fe_result(c, fe_ew2(c, c->row->code, a, b));
 }
 
 /* The exponent may be of another type; the result has that of the base. */
@@ -62,7 +55,7 @@ bool
 op_pow(fe_call *c)
 {
     fe_val *a = fe_in(c, 0), *b = a ? fe_in(c, 1) : NULL;
-    return b && result(c, fe_ew2(c, IR_OP_pow, a, fe_convert(c, b, a->type->dtype)));
+    return b && fe_result(c, fe_ew2(c, IR_OP_pow, a, fe_convert(c, b, a->type->dtype)));
 }
 
 /* Remainder with the sign of the dividend (fmod, all that floats have) or the divisor. */
@@ -80,11 +73,11 @@ op_mod(fe_call *c)
     fe_val *rest =
         fe_ew2(c, IR_OP_sub, a, fe_ew2(c, IR_OP_mul, b, fe_convert(c, whole, d)));
     if (fmod || !rest)
-        return result(c, rest);
+        return fe_result(c, rest);
     fe_val *zero = fe_num(c, d, 0);
     fe_val *wrong_sign = fe_ew2(c, IR_OP_lt, fe_ew2(c, IR_OP_mul, rest, b), zero);
     fe_val *pick[] = {wrong_sign, fe_ew2(c, IR_OP_add, rest, b), rest};
-    return result(c, fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL));
+    return fe_result(c, fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL));
 }
 
 /* Max and Min take any number of operands. */
@@ -96,7 +89,7 @@ op_fold_ew(fe_call *c)
         fe_val *more = fe_in(c, i);
         v = more ? fe_ew2(c, c->row->code, v, more) : NULL;
     }
-    return result(c, v);
+    return fe_result(c, v);
 }
 
 /* Bounds are attributes before opset 11; either may be missing. */
@@ -113,7 +106,7 @@ op_clip(fe_call *c)
                                : fe_num(c, v->type->dtype, fe_attr_f(c, name[i], 0));
         v = bound ? fe_ew2(c, i ? IR_OP_min : IR_OP_max, v, bound) : NULL;
     }
-    return result(c, v);
+    return fe_result(c, v);
 }
 
 bool
@@ -123,7 +116,7 @@ op_gelu(fe_call *c)
     bool tanh = !strcmp(how, "tanh");
     if (!tanh && strcmp(how, "none"))
         return fe_fail(c, "approximate='%s' is not supported", how);
-    return result(c, fe_ew1(c, tanh ? IR_OP_gelu_tanh : IR_OP_gelu, fe_in(c, 0)));
+    return fe_result(c, fe_ew1(c, tanh ? IR_OP_gelu_tanh : IR_OP_gelu, fe_in(c, 0)));
 }
 
 bool
@@ -133,7 +126,7 @@ op_where(fe_call *c)
     for (int i = 0; i < 3; i++)
         if (!(v[i] = fe_in(c, i)))
             return false;
-    return result(c, fe_emit(c, IR_OP_where, 3, v, 0, NULL, NULL));
+    return fe_result(c, fe_emit(c, IR_OP_where, 3, v, 0, NULL, NULL));
 }
 
 bool
@@ -144,21 +137,21 @@ op_cast(fe_call *c)
     if (d == IR_NDTYPES)
         return fe_fail(c, "type %s is not supported", fe_type_name(to));
     d = d == IR_BOOL ? IR_BOOL : ir_dtypes[d].is_float ? IR_F32 : IR_I64;
-    return result(c, fe_convert(c, fe_in(c, 0), d));
+    return fe_result(c, fe_convert(c, fe_in(c, 0), d));
 }
 
 bool
 op_cast_like(fe_call *c)
 {
     fe_val *like = fe_in(c, 1);
-    return like && result(c, fe_convert(c, fe_in(c, 0), like->type->dtype));
+    return like && fe_result(c, fe_convert(c, fe_in(c, 0), like->type->dtype));
 }
 
 /* An Identity of a weight is another name for it, known since the weights were named. */
 bool
 op_identity(fe_call *c)
 {
-    return ef_map_has(&c->im->aliases, c->n->out[0]) || result(c, fe_in(c, 0));
+    return ef_map_has(&c->im->aliases, c->n->out[0]) || fe_result(c, fe_in(c, 0));
 }
 
 /* The exporter's own dropout is left out: a trainer for fine-tuning runs without. */
@@ -172,7 +165,7 @@ op_dropout(fe_call *c)
     if (c->n->nout > 1 && *c->n->out[1] &&
         fe_users_of(c->im->main, c->n->out[1])->node.n)
         return fe_fail(c, "its mask is read, which is not supported");
-    return result(c, fe_in(c, 0));
+    return fe_result(c, fe_in(c, 0));
 }
 
 /* ---- products ---- */
@@ -193,13 +186,13 @@ op_matmul(fe_call *c)
         b = fe_reshape(c, b, 2, (int64_t[]){b->type->dim[0], 1});
     fe_val *v = fe_emit(c, IR_OP_matmul, 2, (fe_val *[]){a, b}, 0, NULL, NULL);
     if (!v || (!row && !col))
-        return result(c, v);
+        return fe_result(c, v);
     int64_t dim[IR_MAX_RANK];
     int n = 0;
     for (int i = 0; i < v->type->rank; i++)
         if (!(row && i == v->type->rank - 2) && !(col && i == v->type->rank - 1))
             dim[n++] = v->type->dim[i];
-    return result(c, fe_reshape(c, v, n, dim));
+    return fe_result(c, fe_reshape(c, v, n, dim));
 }
 
 static fe_val *
@@ -229,13 +222,13 @@ op_gemm(fe_call *c)
                        fe_attr_f(c, "alpha", 1));
     double beta = fe_attr_f(c, "beta", 1);
     if (!y || !fe_has(c, 2) || beta == 0)
-        return result(c, y);
+        return fe_result(c, y);
     const ir_type *t = y->type;
     y = fe_ew2(c, IR_OP_add, y, scaled(c, fe_in(c, 2), beta));
     if (y && y->type != t)
         return fe_fail(c, "operand 2 does not fit a result of %s",
                        ir_type_text(c->im->ctx, t));
-    return result(c, y);
+    return fe_result(c, y);
 }
 
 /* ---- reductions ---- */
@@ -255,7 +248,7 @@ op_reduce(fe_call *c)
     else if (fe_has(c, 1) && !(axes = fe_ints_in(c, 1, "axes", &n)))
         return false;
     if (!n && fe_attr_i(c, "noop_with_empty_axes", 0))
-        return result(c, v);
+        return fe_result(c, v);
     bool reduced[IR_MAX_RANK] = {false};
     for (int i = 0; i < n; i++) {
         int axis;
@@ -269,10 +262,10 @@ op_reduce(fe_call *c)
         if (!n || reduced[i])
             list[len++] = i;
     if (!len)
-        return result(c, v);
+        return fe_result(c, v);
     ir_attr attr[] = {ir_attr_l(IR_ATTR_axes, len, list),
                       ir_attr_i(IR_ATTR_keep, fe_attr_i(c, "keepdims", 1) != 0)};
-    return result(c, fe_emit(c, c->row->code, 1, &v, 2, attr, NULL));
+    return fe_result(c, fe_emit(c, c->row->code, 1, &v, 2, attr, NULL));
 }
 
 static fe_val *
@@ -302,7 +295,7 @@ op_cumsum(fe_call *c)
     v = reverse ? reversed(c, v, axis) : v;
     if (fe_attr_i(c, "exclusive", 0))
         v = v ? fe_ew2(c, IR_OP_sub, v, x) : NULL;
-    return result(c, v);
+    return fe_result(c, v);
 }
 
 /* ---- softmax and norm ---- */
@@ -322,7 +315,7 @@ op_softmax(fe_call *c)
     swap[v->type->rank - 1] = axis;
     v = fe_permute(c, v, swap);
     v = fe_emit(c, IR_OP_softmax, 1, &v, 0, NULL, NULL);
-    return result(c, fe_permute(c, v, swap));
+    return fe_result(c, fe_permute(c, v, swap));
 }
 
 /* Before opset 13: over all dimensions from axis on, as if they were one. */
@@ -342,7 +335,7 @@ op_softmax_flat(fe_call *c)
     dim[axis] = cols;
     v = fe_reshape(c, v, axis + 1, dim);
     v = fe_emit(c, IR_OP_softmax, 1, &v, 0, NULL, NULL);
-    return result(c, fe_reshape(c, v, t->rank, t->dim));
+    return fe_result(c, fe_reshape(c, v, t->rank, t->dim));
 }
 
 /* Scale or bias as a vector of the n normalised elements. */

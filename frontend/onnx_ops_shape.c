@@ -1,19 +1,11 @@
-/* onnx_ops_shape.c -- operators that move elements, and those that only make known ones.
+/* onnx_ops_shape.c -- operators that move elements.
  *
  * Sizes are fixed, so shape operands have to be known: they come from Shape and arithmetic
  * on it, which was computed on the way here.
  */
 #include "ops_int.h"
 
-#include <math.h>
 #include <string.h>
-
-static bool
-result(fe_call *c, fe_val *v)
-{
-    c->out[0] = v;
-    return v != NULL;
-}
 
 /* axes as operand i from opset 13 on, before that as attribute. Both may be absent: n = 0
  * and *given false. */
@@ -59,7 +51,7 @@ op_reshape(fe_call *c)
     }
     if (hole >= 0)
         dim[hole] = known ? ir_type_count(v->type) / known : 0;
-    return result(c, fe_reshape(c, v, n, dim));
+    return fe_result(c, fe_reshape(c, v, n, dim));
 }
 
 bool
@@ -74,7 +66,7 @@ op_flatten(fe_call *c)
         return fe_fail(c, "axis is outside of the operand's dimensions");
     for (int i = 0; i < v->type->rank; i++)
         dim[i >= axis] *= v->type->dim[i];
-    return result(c, fe_reshape(c, v, 2, dim));
+    return fe_result(c, fe_reshape(c, v, 2, dim));
 }
 
 bool
@@ -99,7 +91,7 @@ op_squeeze(fe_call *c)
     for (int i = 0; i < v->type->rank; i++)
         if (given ? !drop[i] : v->type->dim[i] != 1)
             dim[k++] = v->type->dim[i];
-    return result(c, fe_reshape(c, v, k, dim));
+    return fe_result(c, fe_reshape(c, v, k, dim));
 }
 
 bool
@@ -125,7 +117,7 @@ op_unsqueeze(fe_call *c)
     int64_t dim[IR_MAX_RANK];
     for (int i = 0, k = 0; i < rank; i++)
         dim[i] = fresh[i] ? 1 : v->type->dim[k++];
-    return result(c, fe_reshape(c, v, rank, dim));
+    return fe_result(c, fe_reshape(c, v, rank, dim));
 }
 
 bool
@@ -146,7 +138,7 @@ op_transpose(fe_call *c)
             return fe_fail(c, "perm is not a permutation");
         seen |= 1u << order[i];
     }
-    return result(c, fe_permute(c, v, order));
+    return fe_result(c, fe_permute(c, v, order));
 }
 
 /* Both ways: a target of 1 keeps the operand's dim. */
@@ -163,7 +155,7 @@ op_expand(fe_call *c)
     if (!both)
         return fe_fail(c, "%s can not be expanded to %s",
                        ir_type_text(c->im->ctx, v->type), ir_type_text(c->im->ctx, t));
-    return result(c, fe_expand(c, v, both->rank, both->dim));
+    return fe_result(c, fe_expand(c, v, both->rank, both->dim));
 }
 
 /* Repeats along one axis: [.., n, ..] to [.., 1, n, ..], expanded, and merged again. */
@@ -204,7 +196,7 @@ op_tile(fe_call *c)
             return fe_fail(c, "repeats are %lld at place %d", (long long)times[i], i);
         v = repeat(c, v, i, times[i]);
     }
-    return result(c, v);
+    return fe_result(c, v);
 }
 
 /* ---- parts ---- */
@@ -219,7 +211,7 @@ op_concat(fe_call *c)
             return false;
     if (!n || !fe_axis(c, fe_attr_i(c, "axis", 0), v[0]->type->rank, &axis))
         return n ? false : fe_fail(c, "no operands");
-    return result(c, fe_concat(c, n, v, axis));
+    return fe_result(c, fe_concat(c, n, v, axis));
 }
 
 /* Sizes of the parts: an attribute before opset 13, then an operand; without either equal
@@ -295,12 +287,6 @@ slice_bounds(fe_call *c, bounds *b)
     return true;
 }
 
-static int64_t
-clamp(int64_t x, int64_t lo, int64_t hi)
-{
-    return x < lo ? lo : x > hi ? hi : x;
-}
-
 /* Negative bounds count from the end; a backwards slice may end before the first. */
 static fe_val *
 slice_axis(fe_call *c, fe_val *v, int axis, const bounds *b, int i)
@@ -313,8 +299,8 @@ slice_axis(fe_call *c, fe_val *v, int axis, const bounds *b, int i)
     }
     start += start < 0 && start >= -dim ? dim : 0;
     end += end < 0 && end >= -dim ? dim : 0;
-    start = clamp(start, 0, step > 0 ? dim : dim - 1);
-    end = clamp(end, step > 0 ? 0 : -1, dim);
+    start = fe_clamp(start, 0, step > 0 ? dim : dim - 1);
+    end = fe_clamp(end, step > 0 ? 0 : -1, dim);
     int64_t n = step > 0 ? end - start : start - end;
     int64_t by = step > 0 ? step : step == INT64_MIN ? INT64_MAX : -step;
     n = n <= 0 ? 0 : (n - 1) / by + 1;
@@ -334,7 +320,7 @@ op_slice(fe_call *c)
             return false;
         v = slice_axis(c, v, axis, &b, i);
     }
-    return result(c, v);
+    return fe_result(c, v);
 }
 
 /* ---- by index ---- */
@@ -354,7 +340,7 @@ op_gather(fe_call *c)
         c->im->positions = v->type->dim[0];
         c->im->positions_of = v->v->name;
     }
-    return result(c, y);
+    return fe_result(c, y);
 }
 
 /* Rows of v, seen as [rows, rest], whose row is the index over its first k dims. */
@@ -415,7 +401,7 @@ op_gather_nd(fe_call *c)
     const ir_type *t = v->type;
     fe_val *y = fe_gather(c, fe_reshape(c, v, 2, (int64_t[]){r.n, r.rest}),
                           row_numbers(c, index, t, &r), 0);
-    return y && result(c, fe_reshape(c, y, rank, dim));
+    return y && fe_result(c, fe_reshape(c, y, rank, dim));
 }
 
 /* Known indices only: the result's rows are gathered from those of both operands. */
@@ -448,7 +434,7 @@ op_scatter_nd(fe_call *c)
                       fe_reshape(c, with, 2, (int64_t[]){m, r.rest})};
     fe_val *index_of = fe_known_val(c->im, fe_type(c, IR_I64, 1, &r.n), from);
     fe_val *y = fe_gather(c, fe_concat(c, 2, both, 0), index_of, 0);
-    return y && result(c, fe_reshape(c, y, v->type->rank, v->type->dim));
+    return y && fe_result(c, fe_reshape(c, y, v->type->rank, v->type->dim));
 }
 
 /* What is above (or below) diagonal k stays, the rest becomes 0. */
@@ -472,127 +458,5 @@ op_trilu(fe_call *c)
         for (int64_t j = 0; j < dim[1]; j++)
             keep[i * dim[1] + j] = upper ? (double)(j - i) >= k : (double)(j - i) <= k;
     fe_val *pick[] = {fe_known_val(c->im, t, keep), v, fe_num(c, v->type->dtype, 0)};
-    return result(c, fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL));
-}
-
-/* ---- known when the model is compiled ---- */
-
-/* A list of numbers given as attribute. */
-static fe_val *
-listed(fe_call *c, ir_dtype d, int rank, size_t n, const int64_t *i, const float *f)
-{
-    double *x = EF_NEWN(c->im->arena, double, n + 1);
-    for (size_t k = 0; k < n; k++)
-        x[k] = i ? (double)i[k] : (double)f[k];
-    int64_t dim = (int64_t)n;
-    return fe_known_val(c->im, fe_type(c, d, rank, &dim), x);
-}
-
-bool
-op_constant(fe_call *c)
-{
-    if (ef_map_has(&c->im->aliases, c->n->out[0]))
-        return true; /* a weight */
-    if (c->n->p->n_attribute != 1)
-        return fe_fail(c, "expected one attribute");
-    const Onnx__AttributeProto *a = c->n->p->attribute[0];
-    const char *name = fe_str(a->name);
-    if (!strcmp(name, "value_int"))
-        return result(c, listed(c, IR_I64, 0, 1, &a->i, NULL));
-    if (!strcmp(name, "value_ints"))
-        return result(c, listed(c, IR_I64, 1, a->n_ints, a->ints, NULL));
-    if (!strcmp(name, "value_float"))
-        return result(c, listed(c, IR_F32, 0, 1, NULL, &a->f));
-    if (!strcmp(name, "value_floats"))
-        return result(c, listed(c, IR_F32, 1, a->n_floats, NULL, a->floats));
-    return a->t ? result(c, fe_load_known(c, fe_tensor_of(c->im->f, a->t)))
-                : fe_fail(c, "its tensor is missing");
-}
-
-bool
-op_constant_of_shape(fe_call *c)
-{
-    int n;
-    const int64_t *dim = fe_ints_in(c, 0, "shape", &n);
-    if (!dim)
-        return false;
-    const Onnx__AttributeProto *a = fe_node_attr(c->n->p, "value");
-    fe_val *x = a && a->t ? fe_load_known(c, fe_tensor_of(c->im->f, a->t))
-                          : fe_num(c, IR_F32, 0);
-    if (!x || ir_type_count(x->type) != 1)
-        return x && fe_fail(c, "value has more than one element");
-    return result(c, fe_splat(c, fe_type(c, x->type->dtype, n, dim), x->data[0]));
-}
-
-bool
-op_shape(fe_call *c)
-{
-    fe_val *v = fe_in(c, 0);
-    if (!v)
-        return false;
-    int64_t rank = v->type->rank;
-    int64_t start = fe_attr_i(c, "start", 0), end = fe_attr_i(c, "end", rank);
-    start = clamp(start < 0 ? start + rank : start, 0, rank);
-    end = clamp(end < 0 ? end + rank : end, start, rank);
-    return result(
-        c, listed(c, IR_I64, 1, (size_t)(end - start), v->type->dim + start, NULL));
-}
-
-bool
-op_size(fe_call *c)
-{
-    fe_val *v = fe_in(c, 0);
-    int64_t n = v ? ir_type_count(v->type) : 0;
-    return v && result(c, listed(c, IR_I64, 0, 1, &n, NULL));
-}
-
-bool
-op_range(fe_call *c)
-{
-    double start, end, step;
-    fe_val *first = fe_in(c, 0);
-    if (!first || !fe_num_in(c, 0, "start", &start) ||
-        !fe_num_in(c, 1, "limit", &end) || !fe_num_in(c, 2, "delta", &step))
-        return false;
-    double count = ceil((end - start) / step);
-    if (!(count <= FE_FOLD_MAX))
-        return fe_fail(c, "from %g to %g by %g", start, end, step);
-    int64_t n = count > 0 ? (int64_t)count : 0;
-    double *x = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = ir_round(first->type->dtype, start + (double)i * step);
-    return result(c, fe_known_val(c->im, fe_type(c, first->type->dtype, 1, &n), x));
-}
-
-/* The branch that a known condition chooses runs in place of the node. */
-bool
-op_if(fe_call *c)
-{
-    fe_val *cond = fe_in(c, 0);
-    if (!cond)
-        return false;
-    if (!cond->data || ir_type_count(cond->type) != 1)
-        return fe_fail(c, "its condition is not constant, which is not supported");
-    const char *which = cond->data[0] != 0 ? "then_branch" : "else_branch";
-    const Onnx__AttributeProto *a = fe_node_attr(c->n->p, which);
-    if (!a || !a->g || (int)a->g->n_output != c->n->nout)
-        return fe_fail(c, "%s does not have the node's results", which);
-    fe_graph *g = fe_branch(c->im, a->g);
-    for (size_t i = 0; i < a->g->n_initializer; i++) {
-        const fe_tensor *t = fe_tensor_of(c->im->f, a->g->initializer[i]);
-        const char *name = ef_intern(c->im->ctx, t->name);
-        fe_val *v = ef_map_has(&c->im->aliases, name) ? NULL : fe_load_known(c, t);
-        if (v)
-            ef_map_set(c->im->arena, &c->im->vals, name, v);
-    }
-    if (!g->order.n)
-        fe_graph_order(c->im, g);
-    if (!fe_graph_supported(c->im, g) || !fe_run(c->im, g))
-        return false;
-    for (int i = 0; i < c->n->nout; i++) {
-        const char *name = ef_intern(c->im->ctx, fe_str(a->g->output[i]->name));
-        if (!(c->out[i] = fe_by_name(c, name)))
-            return false;
-    }
-    return true;
+    return fe_result(c, fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL));
 }

@@ -4,6 +4,19 @@
 
 #include "import_int.h"
 
+static inline bool
+fe_result(fe_call *c, fe_val *v)
+{
+    c->out[0] = v;
+    return v != NULL;
+}
+
+static inline int64_t
+fe_clamp(int64_t x, int64_t lo, int64_t hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
 typedef bool fe_builder(fe_call *);
 fe_builder op_ew1, op_ew2, op_pow, op_mod, op_fold_ew, op_clip, op_gelu, op_where,
     op_cast, op_cast_like, op_identity, op_dropout, op_matmul, op_gemm, op_reduce,
