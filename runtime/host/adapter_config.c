@@ -176,6 +176,51 @@ rt_adapter_config_load(const rt_program *p, const char *dir, int64_t rank)
 
 /* ---- writing ---- */
 
+/* The file, sorted; a value that is NULL depends on the program. */
+static const char *const row[][2] = {
+    {"alora_invocation_tokens", "null"},
+    {"alpha_pattern", "{}"},
+    {"arrow_config", "null"},
+    {"auto_mapping", "null"},
+    {"base_model_name_or_path", "null"},
+    {"bias", "\"none\""},
+    {"corda_config", "null"},
+    {"ensure_weight_tying", NULL},
+    {"eva_config", "null"},
+    {"exclude_modules", "null"},
+    {"fan_in_fan_out", NULL},
+    {"inference_mode", "true"},
+    {"init_lora_weights", "true"},
+    {"kasa_config", "null"},
+    {"layer_replication", "null"},
+    {"layers_pattern", "null"},
+    {"layers_to_transform", "null"},
+    {"loftq_config", "{}"},
+    {"lora_alpha", NULL},
+    {"lora_bias", "false"},
+    {"lora_dropout", "0.0"},
+    {"lora_ga_config", "null"},
+    {"megatron_config", "null"},
+    {"megatron_core", "\"megatron.core\""},
+    {"modules_to_save", NULL},
+    {"monteclora_config", "null"},
+    {"peft_type", "\"LORA\""},
+    {"peft_version", "\"0.21.2\""},
+    {"qalora_group_size", "16"},
+    {"r", NULL},
+    {"rank_pattern", "{}"},
+    {"revision", "null"},
+    {"target_modules", NULL},
+    {"target_parameters", "null"},
+    {"task_type", NULL},
+    {"trainable_token_indices", "null"},
+    {"use_bdlora", "null"},
+    {"use_dora", "false"},
+    {"use_qalora", "false"},
+    {"use_rslora", "false"},
+    {"velora_config", "null"},
+};
+
 static const char *
 task_type(const rt_program *p)
 {
@@ -236,50 +281,6 @@ int
 rt_adapter_config_save(const rt_program *p, const char *dir, int64_t rank,
                        const char *const *extra_modules)
 {
-    /* NULL: depends on the program */
-    static const char *const row[][2] = {
-        {"alora_invocation_tokens", "null"},
-        {"alpha_pattern", "{}"},
-        {"arrow_config", "null"},
-        {"auto_mapping", "null"},
-        {"base_model_name_or_path", "null"},
-        {"bias", "\"none\""},
-        {"corda_config", "null"},
-        {"ensure_weight_tying", NULL},
-        {"eva_config", "null"},
-        {"exclude_modules", "null"},
-        {"fan_in_fan_out", NULL},
-        {"inference_mode", "true"},
-        {"init_lora_weights", "true"},
-        {"kasa_config", "null"},
-        {"layer_replication", "null"},
-        {"layers_pattern", "null"},
-        {"layers_to_transform", "null"},
-        {"loftq_config", "{}"},
-        {"lora_alpha", NULL},
-        {"lora_bias", "false"},
-        {"lora_dropout", "0.0"},
-        {"lora_ga_config", "null"},
-        {"megatron_config", "null"},
-        {"megatron_core", "\"megatron.core\""},
-        {"modules_to_save", NULL},
-        {"monteclora_config", "null"},
-        {"peft_type", "\"LORA\""},
-        {"peft_version", "\"0.21.2\""},
-        {"qalora_group_size", "16"},
-        {"r", NULL},
-        {"rank_pattern", "{}"},
-        {"revision", "null"},
-        {"target_modules", NULL},
-        {"target_parameters", "null"},
-        {"task_type", NULL},
-        {"trainable_token_indices", "null"},
-        {"use_bdlora", "null"},
-        {"use_dora", "false"},
-        {"use_qalora", "false"},
-        {"use_rslora", "false"},
-        {"velora_config", "null"},
-    };
     rt_text t = {0};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         rt_putf(&t, "%s\n  \"%s\": ", i ? "," : "{", row[i][0]);

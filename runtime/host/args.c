@@ -78,7 +78,7 @@ static void
 put_wrapped(FILE *f, int column, const char *text)
 {
     enum { INDENT = 34, WIDTH = 80 };
-    if (column >= INDENT) {
+    if (column + 2 > INDENT) {
         fputc('\n', f);
         column = 0;
     }
@@ -105,7 +105,7 @@ help_row(FILE *f, const row *r)
     rt_text t = {0};
     rt_putf(&t, "%s", r->help);
     put_default(&t, r);
-    put_wrapped(f, column + 2, t.s);
+    put_wrapped(f, column, t.s);
     free(t.s);
 }
 

@@ -274,6 +274,73 @@ TEST(evaluation_and_predictions)
     free(text);
 }
 
+/* Predictions of models with an answer a token: eval() only leaves a pattern. */
+static rt_input token_input[] = {
+    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
+    {"targets", RT_TARGETS, 2, {TOY_B, TOY_S}, true, 0},
+    {"scale", RT_SCALE, 0, {0}, true, 0},
+};
+
+static void
+token_eval(rt_run *r)
+{
+    const int64_t *ids = r->input[0], *targets = r->input[1];
+    for (int i = 0; i < TOY_B * TOY_S; i++)
+        if (r->program->labels)
+            for (int c = 0; c < TOY_C; c++)
+                ((float *)(r->arena + TOY_PROB))[i * TOY_C + c] =
+                    c == ids[i] % TOY_C ? 0.5f : 0.25f;
+        else
+            ((int64_t *)(r->arena + TOY_PROB))[i] = targets[i] < 0 ? -1 : ids[i] + 100;
+}
+
+static char *
+predict_tokens(const char *task)
+{
+    rt_program p = toy_program();
+    p.task = task;
+    p.input = token_input;
+    p.ninput = 3;
+    p.eval = token_eval;
+    if (strcmp(task, "token-cls")) {
+        p.labels = 0;
+        p.eval_prob_at = -1;
+        p.eval_pred_at = TOY_PROB;
+    }
+    const char *rows = toy_write("tokens.jsonl", "{\"input_ids\": [1,2,3]}\n"
+                                                 "{\"input_ids\": [4]}\n"
+                                                 "{\"input_ids\": [5,6]}\n");
+    char *argv[] = {"trainer",
+                    "--predict",
+                    (char *)rows,
+                    "--output-dir",
+                    (char *)toy_path("tokens"),
+                    "--overwrite-output-dir"};
+    int err;
+    toy_listen();
+    CHECK(rt_host_main(6, argv, &p, program_folder()) == 0);
+    toy_heard();
+    return rt_read_text(toy_path("tokens/predictions.jsonl"), 1 << 20, &err);
+}
+
+TEST(predictions_a_token)
+{
+    char *text = predict_tokens("token-cls");
+    NEED(text != NULL);
+    CHECK_STR(text,
+              "{\"label\": [1, 2, 0], \"probabilities\": [[0.25, 0.5, 0.25], [0.25, "
+              "0.25, 0.5], [0.5, 0.25, 0.25]]}\n"
+              "{\"label\": [1], \"probabilities\": [[0.25, 0.5, 0.25]]}\n"
+              "{\"label\": [2, 0], \"probabilities\": [[0.25, 0.25, 0.5], [0.5, 0.25, "
+              "0.25]]}\n");
+    free(text);
+    text = predict_tokens("causal-lm");
+    NEED(text != NULL);
+    CHECK_STR(text, "{\"label\": [101, 102, 103]}\n{\"label\": [104]}\n"
+                    "{\"label\": [105, 106]}\n");
+    free(text);
+}
+
 TEST(a_loss_that_is_not_finite_stops_the_run)
 {
     CHECK(RUN(COMMON, "--max-steps", "50", "--learning-rate", "1e9", "--optim", "sgd",
