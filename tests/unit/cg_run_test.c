@@ -448,6 +448,61 @@ TEST(linears_and_adapters)
           1, 2e-6);
 }
 
+/* ---- attention, norms and heads, where results have places of their own ---- */
+
+TEST(attention_on_wide_rows_and_shared_heads)
+{
+    agree(PLANNED_NEXT
+          "meta input.mask \"mask\"\n"
+          "param $q : f32[2,5,20] frozen unit=0 normal\n"
+          "param $k : f32[2,5,9] frozen unit=0 normal\n"
+          "param $v : f32[2,5,8] frozen unit=0 normal\n"
+          "param $dy : f32[2,5,16] frozen unit=0 normal\n"
+          "func $step(%mask : i64[2,5]) {\n@b: fwd unit=0\n"
+          "  %big = const {value=40} : f32[]\n"
+          "  %qb = mul $q, %big : f32[2,5,20]\n"
+          "  %kb = mul $k, %big : f32[2,5,9]\n"
+          "  %y, %l = attention %qb, %kb, $v, %mask {heads=4, kv_heads=2, head_dim=4, "
+          "scale=0.5, causal=1, qo=3, ko=1} : f32[2,5,16], f32[2,4,5]\n"
+          "  %dq, %dk, %dv = attention_grad $dy, %qb, %kb, $v, %y, %l, %mask {heads=4, "
+          "kv_heads=2, head_dim=4, scale=0.5, causal=1, qo=3, ko=1} : f32[2,5,20], "
+          "f32[2,5,9], f32[2,5,8]\n"
+          "  %z, %m = attention %qb, %kb, $v {heads=4, kv_heads=2, head_dim=4, "
+          "scale=0.5, "
+          "qo=3, ko=1} : f32[2,5,16], f32[2,4,5]\n"
+          "  ret %y, %l, %dq, %dk, %dv, %z, %m\n}\n",
+          1, 2e-5);
+}
+
+TEST(gradients_that_are_not_added)
+{
+    agree(
+        PLANNED_NEXT
+        "meta input.targets \"labels\"\n"
+        "param $x : f32[2,3,8] frozen unit=0 normal\n"
+        "param $w : f32[8,7] frozen unit=0 normal\n"
+        "param $b : f32[7] frozen unit=0 normal\n"
+        "param $g : f32[8] frozen unit=0 normal\n"
+        "func $step(%i : i64[2,3], %targets : i64[2,3], %scale : f32[]) {\n"
+        "@b: fwd unit=0\n"
+        "  %y, %m, %r = layernorm $x, $g, $g {eps=1e-05} : f32[2,3,8], f32[2,3], "
+        "f32[2,3]\n"
+        "  %dx = layernorm_dx $x, %y, $g, %m, %r : f32[2,3,8]\n"
+        "  %dg, %db = layernorm_dwb $x, %y, %m, %r : f32[8], f32[8]\n"
+        "  %e = embed_grad $x, %i : f32[9,8]\n"
+        "  %loss, %dh, %dw, %dc = head_ce_grad %y, $w, %targets, %scale, $b {chunk=4, "
+        "wgrad=1, bgrad=1} : f32[], f32[2,3,8], f32[8,7], f32[7]\n"
+        "  %loss2, %dh2, %dc2 = head_ce_grad %y, $w, %targets, %scale, $b {bgrad=1} : "
+        "f32[], f32[2,3,8], f32[7]\n"
+        "  %loss3, %right, %pred = head_ce %y, $w, %targets, %scale, $b {chunk=4} : "
+        "f32[], "
+        "i64[], i64[2,3]\n"
+        "  ret %y, %m, %r, %dx, %dg, %db, %e, %loss, %dh, %dw, %dc, %loss2, %dh2, "
+        "%dc2, "
+        "%loss3, %right, %pred\n}\n",
+        1, 2e-5);
+}
+
 /* ---- training ---- */
 
 static const char encoder[] =
