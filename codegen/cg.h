@@ -3,7 +3,7 @@
  *     OUT/src/step.c     straight-line calls of rt_ functions, a comment with IR line and
  *                        ONNX node above each
  *     OUT/src/plan.h     offsets, tables of params, inputs and GEMMs
- *     OUT/src/kernels.c  fused elementwise kernels
+ *     OUT/src/kernels.c  fused elementwise kernels, and kernels.h
  *     OUT/src/Makefile   builds by hand
  *     OUT/plan.json      memory, options, match table, schedule hash
  *     OUT/base.safetensors  initial weights
