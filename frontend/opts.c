@@ -29,7 +29,8 @@ static const struct option {
 static const struct choice {
     const char *name, *words;
 } choices[] = {
-    {"task", "causal-lm,seq-cls,token-cls,mlm"},
+    {"task",
+     "causal-lm,seq-cls,token-cls,mlm,regression"}, /* the last one: pass task says "not yet" */
     {"pool", "first,mean,pooler"},
     {"lora-scale", "alpha/r,alpha,alpha/sqrt(r)"},
     {"target", "cpu"},
