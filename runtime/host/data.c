@@ -26,6 +26,7 @@ typedef struct reader {
     int64_t line, nbad;
     bool takes[RT_NFIELDS]; /* the program has such an input, or needs it for one */
     int64_t low[RT_NFIELDS], high[RT_NFIELDS]; /* values are in [low, high) */
+    const char *other[RT_NFIELDS];             /* a second name that a row may use */
     int64_t ignored[RT_NFIELDS]; /* rows with a field that the program does not take */
     char *unknown[KEYS];         /* other keys, the first few */
     bool ok;                     /* the row so far */
@@ -235,12 +236,12 @@ read_field(reader *r, rt_field f, const cJSON *item, int64_t n)
 }
 
 static bool
-is_field(const char *key)
+is_field(const reader *r, const char *key)
 {
     for (int f = 0; f < RT_NFIELDS; f++)
-        if (!strcmp(key, field_name[f]))
+        if (!strcmp(key, field_name[f]) || !strcmp(key, r->other[f]))
             return true;
-    return !strcmp(key, "label");
+    return false;
 }
 
 static void
@@ -249,7 +250,7 @@ note_unknown(reader *r, const cJSON *row)
     const cJSON *item;
     cJSON_ArrayForEach(item, row)
     {
-        int k = is_field(item->string) ? KEYS : 0;
+        int k = is_field(r, item->string) ? KEYS : 0;
         while (k < KEYS && r->unknown[k] && strcmp(r->unknown[k], item->string))
             k++;
         if (k < KEYS && !r->unknown[k])
@@ -262,10 +263,11 @@ read_row(reader *r, const cJSON *row)
 {
     rt_data *d = r->d;
     const cJSON *item[RT_NFIELDS];
-    for (int f = 0; f < RT_NFIELDS; f++)
+    for (int f = 0; f < RT_NFIELDS; f++) {
         item[f] = cJSON_GetObjectItemCaseSensitive(row, field_name[f]);
-    if (!item[RT_F_LABELS])
-        item[RT_F_LABELS] = cJSON_GetObjectItemCaseSensitive(row, "label");
+        if (!item[f])
+            item[f] = cJSON_GetObjectItemCaseSensitive(row, r->other[f]);
+    }
     note_unknown(r, row);
     grow_rows(d);
     int64_t n = read_ids(r, item[RT_F_IDS]);
@@ -341,20 +343,29 @@ read_lines(reader *r, FILE *f)
 }
 
 static void
+lower(int64_t *limit, int64_t to)
+{
+    if (to && to < *limit)
+        *limit = to;
+}
+
+static void
 limits(reader *r)
 {
     const rt_program *p = r->d->program;
     for (int f = 0; f < RT_NFIELDS; f++) {
         const rt_input *in = rt_input_of(p, field_role[f]);
         r->takes[f] = in != NULL;
-        r->high[f] = in && in->limit ? in->limit : INT32_MAX;
+        r->high[f] = INT32_MAX;
+        r->other[f] = in ? in->name : field_name[f];
+        lower(&r->high[f], in ? in->limit : 0);
     }
     r->takes[RT_F_MASK] = true; /* positions and labels follow from it */
     r->takes[RT_F_LABELS] &= r->d->use != RT_PREDICTION;
-    if (p->vocab && p->vocab < r->high[RT_F_IDS])
-        r->high[RT_F_IDS] = p->vocab;
+    r->other[RT_F_LABELS] = "label";
     r->high[RT_F_MASK] = 2;
-    r->high[RT_F_LABELS] = p->labels ? p->labels : p->vocab;
+    lower(&r->high[RT_F_IDS], p->vocab);
+    lower(&r->high[RT_F_LABELS], p->labels ? p->labels : p->vocab);
 }
 
 /* Each decision that was taken for the user, in a line. */

@@ -129,6 +129,8 @@ prepare(host *h)
     const rt_opts *o = &h->opts;
     int code = check_program(&h->program);
     if (!code)
+        code = open_device(h);
+    if (!code)
         say_program(h);
     if (!code && o->output_dir)
         code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
@@ -136,8 +138,6 @@ prepare(host *h)
         code = rt_results_fit(&h->program, o->output_dir);
     if (!code && o->train_data && !h->program.lora_r)
         code = rt_onnx_check(&h->program, h->dir);
-    if (!code)
-        code = open_device(h);
     if (!code)
         code = load_data(h);
     if (!code)

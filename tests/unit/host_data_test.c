@@ -137,6 +137,27 @@ TEST(class_labels)
     CHECK_STR(batch(2, 2, -1), "-100 -100");
 }
 
+TEST(the_graphs_own_name_of_an_input_is_a_key_too)
+{
+    static const rt_input own[] = {
+        {"tokens", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
+        {"targets", RT_TARGETS, 1, {TOY_B}, true, 2},
+    };
+    toy_write("own.jsonl", "{\"tokens\": [1,2], \"label\": 1}\n");
+    rt_data_close(&d);
+    p = toy_program();
+    p.input = own;
+    p.ninput = 2;
+    toy_listen();
+    CHECK(rt_data_open(&d, toy_path("own.jsonl"), &p, RT_TRAINING) == 0);
+    rt_data_close(&d);
+    /* the loss has room for two classes only, whatever the program says */
+    toy_write("own.jsonl", "{\"tokens\": [1,2], \"label\": 2}\n");
+    CHECK(rt_data_open(&d, toy_path("own.jsonl"), &p, RT_TRAINING) == RT_USER);
+    toy_heard();
+    TOY_HEARD("labels are 0 to 1");
+}
+
 TEST(fields_that_the_model_does_not_take)
 {
     CHECK(LOAD("seq-cls",
