@@ -352,17 +352,6 @@ forget_aux(const ir_func *f)
             op->res[i]->aux = NULL;
 }
 
-void
-pass_remove_dead(ir_func *f)
-{
-    for (ir_block *b = f->last; b; b = b->prev)
-        for (ir_op *op = b->last, *prev; op; op = prev) {
-            prev = op->prev;
-            if (ir_is_dead(op))
-                ir_remove(op);
-        }
-}
-
 static void
 sweep(sweeper *s, ir_func *f)
 {

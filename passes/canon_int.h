@@ -23,7 +23,7 @@ ir_value *canon_fit(ir_op *at, ir_value *x);
 
 /* Sweeps over all functions until nothing changes. false: said why. */
 bool pass_simplify(pass_ctx *);
-/* Removes pure ops without uses. */
+/* dce.c: removes pure ops without uses. */
 void pass_remove_dead(ir_func *);
 
 #endif

@@ -4,10 +4,10 @@
  * tables that nothing reads any more go, too; weights stay, used or not, since they are part
  * of the model that is saved.
  */
-#include "pass.h"
+#include "canon_int.h"
 
-static void
-dce_func(ir_func *f)
+void
+pass_remove_dead(ir_func *f)
 {
     for (ir_block *b = f->last; b; b = b->prev)
         for (ir_op *op = b->last, *prev; op; op = prev) {
@@ -22,9 +22,9 @@ pass_dce(pass_ctx *pc)
 {
     ir_module *m = pc->m;
     if (m->step)
-        dce_func(m->step);
+        pass_remove_dead(m->step);
     if (m->eval)
-        dce_func(m->eval);
+        pass_remove_dead(m->eval);
     for (int i = m->params.n - 1; i >= 0; i--) {
         ir_param *p = m->params.at[i];
         if (p->cls == IR_CONST && p->init == IR_INIT_VALUES && !p->onnx &&

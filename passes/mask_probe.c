@@ -21,6 +21,7 @@ typedef struct graph { /* the ops that a mask is computed by */
     int nop;
     const ir_op *op[OPS_MAX]; /* operands first */
     const ir_value *key;      /* the argument it depends on; NULL: none */
+    const ir_value *result;
     int visits;
     bool other; /* depends on something that no mask depends on */
 } graph;
@@ -140,17 +141,17 @@ count_uses(run *u, const ir_value *result)
 
 typedef struct verdict {
     bool boolean, inverted;
+    int64_t seq;       /* tokens */
     unsigned alive;    /* set of rules not yet refuted */
     double masked_max; /* additive */
 } verdict;
 
-/* One row of scores: position i, `seq` elements of the mask that are `stride` apart, and the
- * attention mask of the row or NULL. */
+/* One row of scores: position i, elements of the mask `stride` apart, and the attention mask
+ * of the row or NULL. */
 static void
-judge_row(verdict *d, const double *x, int64_t stride, const double *key, int64_t i,
-          int64_t seq)
+judge_row(verdict *d, const double *x, int64_t stride, const double *key, int64_t i)
 {
-    for (int64_t j = 0; j < seq; j++, x += stride) {
+    for (int64_t j = 0; j < d->seq; j++, x += stride) {
         bool seen = d->boolean ? (*x != 0) != d->inverted : *x == 0;
         bool real = !key || key[j] != 0, past = j <= i;
         unsigned says_seen = 1u | (unsigned)real << 1 | (unsigned)past << 2 |
@@ -166,7 +167,8 @@ static void
 judge(verdict *d, const ir_tensor *t, const ir_tensor *key, const ir_type *scores)
 {
     const ir_type *tt = t->type;
-    int64_t dim[4], stride[4], n = 1, seq = scores->dim[3];
+    int64_t dim[4], stride[4], n = 1;
+    d->seq = scores->dim[3];
     for (int k = 3; k >= 0; k--) {
         int from = k - (4 - tt->rank);
         bool wide = from >= 0 && tt->dim[from] != 1;
@@ -178,24 +180,24 @@ judge(verdict *d, const ir_tensor *t, const ir_tensor *key, const ir_type *score
     for (int64_t row = 0; row < rows && d->alive; row++) {
         int64_t i = row % dim[2], h = row / dim[2] % dim[1], b = row / dim[2] / dim[1];
         const double *x = t->data + b * stride[0] + h * stride[1] + i * stride[2];
-        judge_row(d, x, stride[3], key ? key->data + b * seq : NULL, i, seq);
+        judge_row(d, x, stride[3], key ? key->data + b * d->seq : NULL, i);
     }
 }
 
 /* One probe: the attention mask `key`, or NULL where the mask depends on none. */
 static bool
-probe(recogniser *r, const graph *g, const ir_value *v, const ir_tensor *key,
-      const ir_type *scores, verdict *d)
+probe(recogniser *r, const graph *g, const ir_tensor *key, const ir_type *scores,
+      verdict *d)
 {
     run u = {.r = r, .g = g, .key = key};
     bool ok = true;
     ef_arena *a = ef_arena_new();
-    count_uses(&u, v);
+    count_uses(&u, g->result);
     for (int i = 0; i < g->nop && ok; i++)
         ok = step(&u, i);
     if (ok) {
-        cell *c = cell_of(&u, v);
-        const ir_tensor *t = c ? &c->t : leaf(&u, v, a);
+        cell *c = cell_of(&u, g->result);
+        const ir_tensor *t = c ? &c->t : leaf(&u, g->result, a);
         ok = t != NULL;
         if (ok)
             judge(d, t, key, scores);
@@ -229,7 +231,7 @@ is_key_mask(const ir_module *m, const ir_value *v, const ir_type *scores)
 static mask_rule
 classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
 {
-    graph g = {0};
+    graph g = {.result = v};
     verdict d = {.boolean = v->type->dtype == IR_BOOL,
                  .inverted = inverted,
                  .alive = (1u << RULES) - 1,
@@ -245,7 +247,7 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
     for (int i = 0; i < (g.key ? PROBES : 1) && ok && d.alive; i++) {
         if (g.key)
             fill(&key, i, &seed);
-        ok = probe(r, &g, v, g.key ? &key : NULL, scores, &d);
+        ok = probe(r, &g, g.key ? &key : NULL, scores, &d);
     }
     ef_arena_free(a);
     if (!ok || !d.alive)

@@ -23,12 +23,17 @@ static const row rows[] = {
 
 /* ---- builders ---- */
 
+typedef struct attrs {
+    int n;
+    const ir_attr *at;
+} attrs;
+
+/* The recognised op, before the root of the match; its first result. */
 static ir_value *
-emit1(const pass_match *m, ir_opcode code, int narg, ir_value *const *arg, int nattr,
-      const ir_attr *attr)
+emit(const pass_match *m, ir_opcode code, int narg, ir_value *const *arg, attrs list)
 {
     ir_builder b = ir_at(m->op[0]);
-    return ir_insert(&b, code, NULL, narg, arg, nattr, attr, NULL, -1)->res[0];
+    return ir_insert(&b, code, NULL, narg, arg, list.n, list.at, NULL, -1)->res[0];
 }
 
 /* %y = gather $w, %ids {axis=0}             ->  %y = embed $w, %ids */
@@ -45,7 +50,7 @@ rec_embed(recogniser *r, const pass_match *m)
         for (int64_t i = 0; !ids->def && i < ir_type_count(ids->type); i++)
             if (ids->param->values[i] < 0)
                 return NULL;
-    return emit1(m, IR_OP_embed, 2, (ir_value *[]){w, ids}, 0, NULL);
+    return emit(m, IR_OP_embed, 2, (ir_value *[]){w, ids}, (attrs){0});
 }
 
 /* What a reshape is of, if it only splits or joins the rows of x; else x. */
@@ -72,8 +77,8 @@ rec_linear(recogniser *r, const pass_match *m)
         return NULL;
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
     int nattr = ir_attr_int(op, IR_ATTR_tb, 0) != 0;
-    ir_value *y =
-        emit1(m, IR_OP_linear, 2, (ir_value *[]){without_reshape(x), w}, nattr, &tb);
+    ir_value *y = emit(m, IR_OP_linear, 2, (ir_value *[]){without_reshape(x), w},
+                       (attrs){nattr, &tb});
     return canon_reshape(op, y, op->res[0]->type);
 }
 
@@ -88,7 +93,7 @@ rec_unfold(recogniser *r, const pass_match *m)
         return NULL;
     if (op->narg > 2)
         arg[2] = op->arg[2];
-    ir_value *y = emit1(m, IR_OP_linear, op->narg, arg, op->nattr, op->attr);
+    ir_value *y = emit(m, IR_OP_linear, op->narg, arg, (attrs){op->nattr, op->attr});
     return canon_reshape(op, y, op->res[0]->type);
 }
 
@@ -104,8 +109,8 @@ rec_bias(recogniser *r, const pass_match *m)
     if (linear->narg != 2 || b->type->rank != 1 || b->type->dim[0] != n ||
         t->dim[t->rank - 1] != n || ir_type_count(t) != ir_type_count(tl))
         return NULL;
-    ir_value *y =
-        emit1(m, IR_OP_linear, 3, (ir_value *[]){x, w, b}, linear->nattr, linear->attr);
+    ir_value *y = emit(m, IR_OP_linear, 3, (ir_value *[]){x, w, b},
+                       (attrs){linear->nattr, linear->attr});
     return canon_reshape(m->op[0], y, t);
 }
 
@@ -131,7 +136,7 @@ rec_layernorm(recogniser *r, const pass_match *m)
         if (arg[i]->type->rank != 1 || arg[i]->type->dim[0] != t->dim[t->rank - 1])
             return NULL;
     ir_attr eps = ir_attr_f(IR_ATTR_eps, pass_number(m, "eps"));
-    return emit1(m, IR_OP_layernorm, 3, arg, 1, &eps);
+    return emit(m, IR_OP_layernorm, 3, arg, (attrs){1, &eps});
 }
 
 /* The op that the row is called after, on x. */
@@ -141,7 +146,7 @@ rec_unary(recogniser *r, const pass_match *m)
     ir_value *x = pass_bound(m, "x");
     if (m->op[0]->res[0]->type != x->type)
         return NULL;
-    return emit1(m, r->unary, 1, &x, 0, NULL);
+    return emit(m, r->unary, 1, &x, (attrs){0});
 }
 
 /* ---- the pass ---- */

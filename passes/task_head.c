@@ -46,17 +46,19 @@ find_mask(const task *t)
     return NULL;
 }
 
+#define DIMS(...) ((int64_t[]){__VA_ARGS__})
+
 static const ir_type *
-shape(const task *t, ir_dtype d, int rank, int64_t a, int64_t b, int64_t c)
+shape(const task *t, ir_dtype d, int rank, const int64_t *dim)
 {
-    return ir_type_get(t->ctx, d, rank, (int64_t[]){a, b, c});
+    return ir_type_get(t->ctx, d, rank, dim);
 }
 
 static ir_value *
-emit(ir_builder *b, ir_opcode code, ir_value *x, int nattr, const ir_attr *attr,
+emit(ir_builder *b, ir_opcode code, ir_value *x, const ir_attr *attr,
      const ir_type *given)
 {
-    return ir_emit(b, code, "head.pooled", 1, &x, nattr, attr, given);
+    return ir_emit(b, code, "head.pooled", 1, &x, attr != NULL, attr, given);
 }
 
 /* [B,S,H] -> [B,H]: position 0. */
@@ -64,11 +66,11 @@ static ir_value *
 first_token(const task *t, ir_builder *b)
 {
     const ir_type *h = t->out->type;
-    ir_attr attr[] = {ir_attr_i(IR_ATTR_axis, 1), ir_attr_i(IR_ATTR_start, 0)};
-    ir_value *one = emit(b, IR_OP_slice, t->out, 2, attr,
-                         shape(t, h->dtype, 3, h->dim[0], 1, h->dim[2]));
-    return emit(b, IR_OP_reshape, one, 0, NULL,
-                shape(t, h->dtype, 2, h->dim[0], h->dim[2], 0));
+    ir_attr axis = ir_attr_i(IR_ATTR_axis, 1);
+    ir_value *one = emit(b, IR_OP_slice, t->out, &axis,
+                         shape(t, h->dtype, 3, DIMS(h->dim[0], 1, h->dim[2])));
+    return emit(b, IR_OP_reshape, one, NULL,
+                shape(t, h->dtype, 2, DIMS(h->dim[0], h->dim[2])));
 }
 
 /* [B,S,H] -> [B,H]: mean over positions where the mask is not 0, or over all. */
@@ -80,19 +82,18 @@ mean_token(const task *t, ir_builder *b)
     ir_attr axes = ir_attr_l(IR_ATTR_axes, 1, &one);
     ir_value *mask = find_mask(t);
     if (!mask)
-        return emit(b, IR_OP_reduce_mean, t->out, 1, &axes, NULL);
+        return emit(b, IR_OP_reduce_mean, t->out, &axes, NULL);
     ir_meta_set(t->m, "pool.mask", mask->name);
-    ir_value *real = emit(b, IR_OP_cast, mask, 0, NULL,
-                          shape(t, IR_BOOL, 2, h->dim[0], h->dim[1], 0));
-    real =
-        emit(b, IR_OP_cast, real, 0, NULL, ir_type_with(t->ctx, mask->type, h->dtype));
-    real = emit(b, IR_OP_reshape, real, 0, NULL,
-                shape(t, h->dtype, 3, h->dim[0], h->dim[1], 1));
+    ir_value *real =
+        emit(b, IR_OP_cast, mask, NULL, ir_type_with(t->ctx, mask->type, IR_BOOL));
+    real = emit(b, IR_OP_cast, real, NULL, ir_type_with(t->ctx, mask->type, h->dtype));
+    real = emit(b, IR_OP_reshape, real, NULL,
+                shape(t, h->dtype, 3, DIMS(h->dim[0], h->dim[1], 1)));
     ir_value *kept = ir_ew2(b, IR_OP_mul, "head.pooled", t->out, real);
-    ir_value *sum = emit(b, IR_OP_reduce_sum, kept, 1, &axes, NULL);
-    ir_value *n = emit(b, IR_OP_reduce_sum, real, 1, &axes, NULL);
+    ir_value *sum = emit(b, IR_OP_reduce_sum, kept, &axes, NULL);
+    ir_value *n = emit(b, IR_OP_reduce_sum, real, &axes, NULL);
     n = ir_ew2(b, IR_OP_max, "head.pooled", n,
-               ir_const(b, "head.pooled", shape(t, h->dtype, 0, 0, 0, 0), 1));
+               ir_const(b, "head.pooled", shape(t, h->dtype, 0, NULL), 1));
     return ir_ew2(b, IR_OP_div, "head.pooled", sum, n);
 }
 
@@ -156,10 +157,9 @@ task_add_head(task *t)
     ir_value *arg[] = {
         x,
         new_param(t, "head.weight",
-                  shape(t, x->type->dtype, 2, labels, x->type->dim[1], 0),
+                  shape(t, x->type->dtype, 2, DIMS(labels, x->type->dim[1])),
                   IR_INIT_NORMAL),
-        new_param(t, "head.bias", shape(t, x->type->dtype, 1, labels, 0, 0),
-                  IR_INIT_ZERO)};
+        new_param(t, "head.bias", shape(t, x->type->dtype, 1, &labels), IR_INIT_ZERO)};
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
     t->out = ir_emit(&b, IR_OP_linear, "logits", 3, arg, 1, &tb, NULL);
     t->head = true;
