@@ -143,6 +143,7 @@ run(ef_ctx *ctx)
 int
 main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
     ef_config cfg;
     int code = fe_options(ctx, argc, argv, &cfg);

@@ -48,16 +48,35 @@ is_line(const char *loc)
     return isdigit((unsigned char)loc[0]) && !loc[strspn(loc, "0123456789:")];
 }
 
+/* Names come from files: what a terminal would obey is shown as \xNN instead. */
+static void
+put_safely(FILE *f, const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' && *s != '\n' && *s != '\t')
+            fprintf(f, "\\x%02x", (unsigned char)*s);
+        else
+            fputc(*s == 0x7f ? '?' : *s, f);
+}
+
+static void
+put_formatted(ef_ctx *ctx, FILE *f, const char *fmt, va_list ap)
+{
+    put_safely(f, ef_vprintf(ctx->arena, fmt, ap));
+}
+
 static void
 say(ef_ctx *ctx, const char *loc, ef_diag d, va_list ap)
 {
     static const char *const word[] = {"error", "warning", "info"};
     if (ctx->file)
         fprintf(ctx->diag, "%s:%s", ctx->file, loc && is_line(loc) ? "" : " ");
-    if (loc)
-        fprintf(ctx->diag, "%s: ", loc);
+    if (loc) {
+        put_safely(ctx->diag, loc);
+        fputs(": ", ctx->diag);
+    }
     fprintf(ctx->diag, "%s: ", word[rows[d].severity]);
-    vfprintf(ctx->diag, rows[d].text, ap);
+    put_formatted(ctx, ctx->diag, rows[d].text, ap);
     fprintf(ctx->diag, " [%c%04d]\n", rows[d].severity == EF_ERROR ? 'E' : 'W',
             rows[d].number);
 }
@@ -80,10 +99,10 @@ ef_error(ef_ctx *ctx, const char *loc, ef_diag d, ...)
 }
 
 static void
-line(FILE *f, const char *head, const char *fmt, va_list ap)
+line(ef_ctx *ctx, FILE *f, const char *head, const char *fmt, va_list ap)
 {
     fputs(head, f);
-    vfprintf(f, fmt, ap);
+    put_formatted(ctx, f, fmt, ap);
     fputc('\n', f);
 }
 
@@ -93,7 +112,7 @@ ef_note(ef_ctx *ctx, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (!ctx->muted)
-        line(ctx->diag, "  note: ", fmt, ap);
+        line(ctx, ctx->diag, "  note: ", fmt, ap);
     va_end(ap);
 }
 
@@ -103,7 +122,7 @@ ef_hint(ef_ctx *ctx, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (!ctx->muted)
-        line(ctx->diag, "  hint: ", fmt, ap);
+        line(ctx, ctx->diag, "  hint: ", fmt, ap);
     va_end(ap);
 }
 
@@ -113,7 +132,7 @@ ef_report(ef_ctx *ctx, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (ctx->report)
-        line(ctx->report, "", fmt, ap);
+        line(ctx, ctx->report, "", fmt, ap);
     va_end(ap);
 }
 

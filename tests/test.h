@@ -19,27 +19,28 @@ typedef struct test_case {
 } test_case;
 void test_register(test_case *);
 
-#define TEST(name)                                                                     \
-    static void test_##name(void);                                                     \
-    static test_case case_##name = {#name, test_##name, 0};                            \
-    __attribute__((constructor)) static void reg_##name(void)                          \
-    {                                                                                  \
-        test_register(&case_##name);                                                   \
-    }                                                                                  \
+#define TEST(name)                                            \
+    static void test_##name(void);                            \
+    static test_case case_##name = {#name, test_##name, 0};   \
+    __attribute__((constructor)) static void reg_##name(void) \
+    {                                                         \
+        test_register(&case_##name);                          \
+    }                                                         \
     static void test_##name(void)
 
 #define CHECK(c) CU_ASSERT(c)
 /* Leaves the test at once when it fails. */
-#define NEED(c) CU_ASSERT_FATAL(c)
+#define NEED(c)         CU_ASSERT_FATAL(c)
 #define CHECK_STR(a, b) CU_ASSERT_STRING_EQUAL(a, b)
 /* |a - b| <= tol, and neither is NaN; prints both when it is not so. */
 #define CHECK_NEAR(a, b, tol) test_near(#a, a, b, tol, __FILE__, __LINE__)
-void test_near(const char *what, double a, double b, double tol, const char *file, int line);
+void test_near(const char *what, double a, double b, double tol, const char *file,
+               int line);
 /* Counts the running test as skipped and prints why. */
-#define SKIP(why)                                                                      \
-    do {                                                                               \
-        test_skip(why);                                                                \
-        return;                                                                        \
+#define SKIP(why)       \
+    do {                \
+        test_skip(why); \
+        return;         \
     } while (0)
 void test_skip(const char *why);
 

@@ -21,8 +21,8 @@ test_near(const char *what, double a, double b, double tol, const char *file, in
 {
     bool ok = fabs(a - b) <= tol;
     if (!ok)
-        printf("  %s:%d: %s is %.9g, not %.9g (off by %.2g, allowed %.2g)\n", file, line,
-               what, a, b, fabs(a - b), tol);
+        printf("  %s:%d: %s is %.9g, not %.9g (off by %.2g, allowed %.2g)\n", file,
+               line, what, a, b, fabs(a - b), tol);
     CU_assertImplementation(ok, (unsigned)line, what, file, "", CU_FALSE);
 }
 
@@ -47,7 +47,7 @@ main(int argc, char **argv)
     unsigned failed = CU_get_number_of_tests_failed();
     unsigned run = CU_get_number_of_tests_run();
     CU_cleanup_registry();
-    printf("%u passed, %u failed, %d skipped\n", run - failed - (unsigned)nskipped, failed,
-           nskipped);
+    printf("%u passed, %u failed, %d skipped\n", run - failed - (unsigned)nskipped,
+           failed, nskipped);
     return failed || !run;
 }

@@ -61,6 +61,15 @@ TEST(reports_go_where_they_should)
     said_close(&s);
 }
 
+TEST(names_from_files_can_not_steer_the_terminal)
+{
+    said s;
+    said_open(&s);
+    ef_error(s.ctx, "/h\x1b[2J\x7f", E_ONNX_OP, "a\rb", "c");
+    CHECK_STR(said_text(&s), "/h\\x1b[2J?: error: a\\x0db: c [E0203]\n");
+    said_close(&s);
+}
+
 TEST(numbers_of_diagnostics_are_unique)
 {
     static const int number[] = {
