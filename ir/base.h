@@ -16,8 +16,8 @@
 typedef struct ef_ctx ef_ctx;     /* see diag.h */
 typedef struct ef_arena ef_arena; /* chain of chunks */
 
-/* A broken invariant of ours, in every build type: prints file:line and the pass that
- * runs, writes the reproducer if there is one, exits 70. */
+/* A broken invariant of ours, in every build type: prints file:line, calls
+ * ef_assert_hook, exits 70. */
 #define EF_ASSERT(c)     ((c) ? (void)0 : ef_assert_fail(#c, __FILE__, __LINE__))
 #define EF_UNREACHABLE() ef_assert_fail("unreachable", __FILE__, __LINE__)
 _Noreturn void ef_assert_fail(const char *cond, const char *file, int line);

@@ -68,7 +68,7 @@ put_formatted(ef_ctx *ctx, FILE *f, const char *fmt, va_list ap)
 static void
 say(ef_ctx *ctx, const char *loc, ef_diag d, va_list ap)
 {
-    static const char *const word[] = {"error", "warning", "info"};
+    static const char *const word[] = {"error", "warning"};
     if (ctx->file)
         fprintf(ctx->diag, "%s:%s", ctx->file, loc && is_line(loc) ? "" : " ");
     if (loc) {

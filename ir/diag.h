@@ -13,7 +13,7 @@
 
 #include "base.h"
 
-typedef enum ef_severity { EF_ERROR, EF_WARNING, EF_INFO } ef_severity;
+typedef enum ef_severity { EF_ERROR, EF_WARNING } ef_severity;
 
 typedef enum ef_diag {
 #define DIAG(code, number, severity, text) code,

@@ -20,9 +20,6 @@ extern const char *const pass_fact_name[]; /* by bit of pass_fact */
 bool pass_in_list(const char *list, const char *name);
 /* Rank of the adapters that the options ask for; 0: no LoRA. */
 int64_t pass_lora_rank(const ef_config *);
-/* Has this argument of step the role (meta input.NAME, else by its usual name): ids, mask,
- * types, positions, labels or scale? */
-bool pass_input_is(const ir_module *, const ir_value *arg, const char *role);
 
 /* ---- cse.c ---- */
 bool pass_same_attr(const ir_attr *, const ir_attr *);
