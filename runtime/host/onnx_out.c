@@ -15,7 +15,7 @@ typedef struct hole {
     double at, bytes;
     const char *tensor; /* belongs to the JSON */
     bool transposed;
-    const rt_param *param; /* NULL: a tensor of base.safetensors, as it was */
+    const rt_param *param;
 } hole;
 
 typedef struct holes {
@@ -28,7 +28,6 @@ typedef struct holes {
 
 typedef struct writer {
     const rt_run *run;
-    rt_st base;
     FILE *from; /* template.onnx */
     rt_file to;
 } writer;
@@ -59,7 +58,8 @@ read_hole(const rt_program *p, const cJSON *item, const char *path, hole *h)
     h->bytes = bytes->valuedouble;
     h->param = param_named(p, h->tensor);
     if (!h->param)
-        return RT_OK;
+        return rt_fail(RT_USER, "%s: the trainer has no '%s'; compile again", path,
+                       h->tensor);
     if (strcmp(dtype, "f32"))
         return rt_fail(RT_USER, "%s: '%s' is %s in the model; only f32 can be written",
                        path, h->tensor, dtype);
@@ -131,26 +131,6 @@ copy_template(writer *w, double at)
     return w->to.code;
 }
 
-/* A tensor that no pass kept in the program, as it was. */
-static int
-copy_base(writer *w, const hole *h)
-{
-    const rt_st_tensor *t = rt_st_find(&w->base, h->tensor);
-    if (!t || h->transposed || (double)t->bytes != h->bytes)
-        return rt_fail(RT_USER,
-                       "'%s' is neither in the trainer nor in base.safetensors",
-                       h->tensor);
-    char buf[1 << 16];
-    int code = RT_OK;
-    for (uint64_t at = 0; at < t->bytes && !code; at += sizeof buf) {
-        uint64_t n = t->bytes - at < sizeof buf ? t->bytes - at : sizeof buf;
-        code = rt_st_read(&w->base, t, at, buf, n);
-        if (!code)
-            code = rt_file_write(&w->to, buf, n);
-    }
-    return code;
-}
-
 static int
 fill(writer *w, const hole *h)
 {
@@ -159,8 +139,6 @@ fill(writer *w, const hole *h)
         return code;
     if ((double)w->to.at != h->at)
         return rt_fail(RT_USER, "template.json: holes overlap at '%s'", h->tensor);
-    if (!h->param)
-        return copy_base(w, h);
     rt_st_out o = {.rank = h->param->rank,
                    .data = rt_param_data(w->run, h->param),
                    .transposed = h->transposed};
@@ -188,14 +166,11 @@ int
 rt_onnx_save(const rt_run *run, const char *program_dir, const char *path)
 {
     char *template = rt_path(program_dir, "template.onnx");
-    char *base = rt_path(program_dir, "base.safetensors");
     holes h;
-    writer w = {.run = run, .from = fopen(template, "rb"), .base = {.fd = -1}};
+    writer w = {.run = run, .from = fopen(template, "rb")};
     int err = errno, code = read_holes(run->program, program_dir, &h);
     if (!code && !w.from)
         code = rt_fail(RT_USER, "%s: %s", template, strerror(err));
-    if (!code)
-        code = rt_st_open(&w.base, base);
     if (!code) {
         rt_file_open(&w.to, path);
         code = fill_all(&w, &h);
@@ -204,9 +179,7 @@ rt_onnx_save(const rt_run *run, const char *program_dir, const char *path)
     }
     if (w.from)
         fclose(w.from);
-    rt_st_close(&w.base);
     free_holes(&h);
     free(template);
-    free(base);
     return code;
 }

@@ -377,6 +377,14 @@ TEST(a_foreign_folder_is_refused)
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
     toy_heard();
     TOY_HEARD("does not hold 'fc.weight'");
+    toy_write(
+        "prog/template.json",
+        "{\"size\": 70, \"holes\": [{\"at\": 4, \"bytes\": 12, \"tensor\": \"other\", "
+        "\"dtype\": \"f32\"}]}");
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("the trainer has no 'other'; compile again");
     unlink(toy_path("prog/template.json"));
     toy_listen();
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
