@@ -91,6 +91,10 @@ TEST(unknown_options_get_a_suggestion)
     TOY_HEARD("--num-train-epochs");
     CHECK(PARSE("--bf16") == 1);
     TOY_HEARD("efficc chooses the precision");
+    CHECK(PARSE("--resume-from-checkpoint", "D") == 1);
+    TOY_HEARD("can't be resumed yet");
+    CHECK(PARSE("--save_steps=5") == 1);
+    TOY_HEARD("saved at the end only");
     CHECK(PARSE("--zzzzzzzzzz") == 1);
     TOY_HEARD("--help lists them");
 }
