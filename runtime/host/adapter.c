@@ -258,12 +258,11 @@ typedef struct saver {
     int n;
 } saver;
 
+/* made: the tensor's data, if they are to be freed; else NULL. */
 static void
-add(saver *s, char *name, float *made, const float *data, int rank, const int64_t *dim)
+add(saver *s, rt_st_out tensor, float *made)
 {
-    rt_st_out *o = &s->out[s->n];
-    *o = (rt_st_out){.name = name, .rank = rank, .data = made ? made : data};
-    memcpy(o->dim, dim, (size_t)rank * sizeof *dim);
+    s->out[s->n] = tensor;
     s->block[s->n++] = made;
 }
 
@@ -280,8 +279,10 @@ add_module(saver *s, const adapted *m, int64_t rank)
             memcpy(b + (first_row(m->b[i]) + o) * rank + from, data + o * r,
                    (size_t)r * 4);
     }
-    add(s, key_of(m->name, ".lora_A.weight"), a, NULL, 2, (int64_t[]){rank, in});
-    add(s, key_of(m->name, ".lora_B.weight"), b, NULL, 2, (int64_t[]){out, rank});
+    char *key_a = key_of(m->name, ".lora_A.weight"),
+         *key_b = key_of(m->name, ".lora_B.weight");
+    add(s, (rt_st_out){.name = key_a, .rank = 2, .dim = {rank, in}, .data = a}, a);
+    add(s, (rt_st_out){.name = key_b, .rank = 2, .dim = {out, rank}, .data = b}, b);
 }
 
 /* "a.b" of "a.b.weight"; free it. */
@@ -333,13 +334,13 @@ add_whole(saver *s, char *const *extra)
             wanted |= in_module(param->hf, extra[k]);
         if (!wanted || param->cls == RT_CONST)
             continue;
-        int64_t dim[RT_MAX_RANK];
-        bool turn = param->transposed && param->rank == 2;
-        for (int d = 0; d < param->rank; d++)
-            dim[d] = param->dim[turn ? 1 - d : d];
-        add(s, key_of(param->hf ? param->hf : param->name, ""), NULL,
-            rt_param_data(s->run, param), param->rank, dim);
-        s->out[s->n - 1].transposed = turn;
+        rt_st_out o = {.name = key_of(param->hf ? param->hf : param->name, ""),
+                       .rank = param->rank,
+                       .data = rt_param_data(s->run, param),
+                       .transposed = param->transposed && param->rank == 2};
+        for (int d = 0; d < o.rank; d++)
+            o.dim[d] = param->dim[o.transposed ? 1 - d : d];
+        add(s, o, NULL);
     }
 }
 

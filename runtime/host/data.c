@@ -139,6 +139,20 @@ begin_field(rt_data *d, rt_field f)
         derive(d, f, d->start[i], d->start[i + 1]);
 }
 
+/* Gives back what the arrays have in reserve. */
+static void
+trim(rt_data *d)
+{
+    d->row_cap = d->n;
+    d->token_cap = d->ntoken;
+    d->start = rt_grow(d->start, (size_t)(d->n + 1) * sizeof *d->start);
+    for (int f = 0; f < RT_NFIELDS; f++) {
+        int64_t n = f == RT_F_LABELS && d->row_labels ? d->n : d->ntoken;
+        if (d->field[f])
+            d->field[f] = rt_grow(d->field[f], (size_t)n * sizeof(int32_t));
+    }
+}
+
 /* ---- one row ---- */
 
 static bool
@@ -437,6 +451,7 @@ rt_data_open(rt_data *d, const char *path, const rt_program *p, rt_use use)
     for (int64_t i = 0; i < d->n && use != RT_PREDICTION; i++)
         d->supervised += rt_data_supervised(d, i);
     if (!code) {
+        trim(d);
         say_rows(d);
         say_decisions(&r);
         code = check_supervised(d);

@@ -106,7 +106,8 @@ typedef struct rt_data {
 int rt_data_open(rt_data *, const char *path, const rt_program *, rt_use);
 void rt_data_close(rt_data *);
 int64_t rt_data_bytes(const rt_data *);
-/* Value of a field at token t (from 0) of a row, derived where the row has none. */
+/* Label of token t (from 0) of a row, derived where the row has none; row_labels: of the
+ * row. */
 int64_t rt_data_label(const rt_data *, int64_t row, int64_t t);
 int64_t rt_data_supervised(const rt_data *, int64_t row);
 const rt_input *rt_input_of(const rt_program *, rt_input_role); /* NULL: takes none */
@@ -115,8 +116,8 @@ const rt_input *rt_input_of(const rt_program *, rt_input_role); /* NULL: takes n
 void rt_inputs_new(rt_run *);
 void rt_inputs_free(rt_run *);
 int64_t rt_inputs_bytes(const rt_program *);
-/* Fills all inputs with n rows of d (row[i] < 0: an empty row), the rest of the batch with
- * empty rows. Returns the number of real tokens. */
+/* Fills all inputs with n rows of d, the rest of the batch with empty rows. Returns the
+ * number of real tokens. */
 int64_t rt_batch_fill(rt_run *, const rt_data *, const int64_t *row, int64_t n);
 void rt_set_scale(rt_run *, double scale); /* the RT_SCALE input */
 /* A bijection on [0,n) that key chooses. */
@@ -222,11 +223,6 @@ void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *
                       int columns);
 
 /* ---- loop.c ---- */
-typedef struct rt_eval_result {
-    double loss, accuracy;
-    int64_t supervised;
-} rt_eval_result;
-int rt_evaluate(rt_run *, const rt_data *, rt_eval_result *);
 typedef struct rt_job { /* what main.c prepared */
     rt_run *run;
     const rt_opts *opts;
@@ -235,7 +231,8 @@ typedef struct rt_job { /* what main.c prepared */
     double started; /* rt_now() */
 } rt_job;
 int rt_train(const rt_job *);
-int rt_evaluate_and_log(const rt_job *, int64_t step);
+/* Loss and accuracy over job->eval, into the report and the log. */
+void rt_evaluate(const rt_job *, int64_t step);
 
 /* rt_main() with the folder of base.safetensors given. */
 int rt_host_main(int argc, char **argv, const rt_program *, const char *dir);

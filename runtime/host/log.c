@@ -14,9 +14,12 @@ rt_log_open(rt_log *l, const char *dir)
 {
     *l = (rt_log){.path = rt_path(dir, "log.jsonl")};
     l->f = fopen(l->path, "w");
-    if (!l->f)
-        return rt_fail(rt_errno_code(errno), "%s: %s", l->path, strerror(errno));
-    return RT_OK;
+    if (l->f)
+        return RT_OK;
+    int code = rt_fail(rt_errno_code(errno), "%s: %s", l->path, strerror(errno));
+    free(l->path);
+    *l = (rt_log){0};
+    return code;
 }
 
 void

@@ -27,52 +27,52 @@ typedef struct loop {
 
 /* ---- evaluation ---- */
 
-int
-rt_evaluate(rt_run *run, const rt_data *d, rt_eval_result *r)
+/* Sums over all rows of d. */
+static void
+run_eval(rt_run *run, const rt_data *d, double *loss, int64_t *right)
 {
     const rt_program *p = run->program;
     rt_order order = {.n = d->n, .batch = p->batch};
-    int64_t *row = rt_new((size_t)p->batch, sizeof *row), right = 0;
-    double loss = 0;
+    int64_t *row = rt_new((size_t)p->batch, sizeof *row);
+    *loss = 0;
+    *right = 0;
     rt_set_scale(run, 1);
     for (int64_t m = 0; m * p->batch < d->n; m++) {
         rt_batch_fill(run, d, row, rt_order_rows(&order, 0, m, row));
         p->eval(run);
-        loss += *(float *)(run->arena + p->eval_loss_at);
-        right += *(int64_t *)(run->arena + p->eval_right_at);
+        *loss += *(float *)(run->arena + p->eval_loss_at);
+        *right += *(int64_t *)(run->arena + p->eval_right_at);
     }
     free(row);
-    *r = (rt_eval_result){.loss = loss / (double)d->supervised,
-                          .accuracy = (double)right / (double)d->supervised,
-                          .supervised = d->supervised};
-    return RT_OK;
 }
 
-int
-rt_evaluate_and_log(const rt_job *job, int64_t step)
+void
+rt_evaluate(const rt_job *job, int64_t step)
 {
-    rt_eval_result r;
-    int code = rt_evaluate(job->run, job->eval, &r);
+    double loss;
+    int64_t right, supervised = job->eval->supervised;
+    run_eval(job->run, job->eval, &loss, &right);
+    loss /= (double)supervised;
+    double accuracy = (double)right / (double)supervised;
     rt_log_value row[] = {
-        {"step", (double)step}, {"eval_loss", r.loss}, {"eval_accuracy", r.accuracy}};
+        {"step", (double)step}, {"eval_loss", loss}, {"eval_accuracy", accuracy}};
     rt_log_row(job->log, 3, row);
     char perplexity[64] = "";
     if (!job->run->program->labels)
-        snprintf(perplexity, sizeof perplexity, ", perplexity %.5g", exp(r.loss));
+        snprintf(perplexity, sizeof perplexity, ", perplexity %.5g", exp(loss));
     rt_say("eval", "step %lld: loss %.5g, accuracy %.4f of %lld%s", (long long)step,
-           r.loss, r.accuracy, (long long)r.supervised, perplexity);
-    return code;
+           loss, accuracy, (long long)supervised, perplexity);
 }
 
-static int
+/* The time that it takes counts neither for the speed of training nor for what is left. */
+static void
 evaluate(loop *l, int64_t step)
 {
     double t = rt_now();
     rt_progress_clear(&l->progress);
-    int code = rt_evaluate_and_log(l->job, step);
+    rt_evaluate(l->job, step);
     l->paused += rt_now() - t;
     l->progress.start += rt_now() - t;
-    return code;
 }
 
 /* ---- one step ---- */
@@ -257,7 +257,7 @@ run_steps(loop *l)
             rt_progress_step(&l->progress, &state, logged);
         bool due = o->eval_steps && state.step % o->eval_steps == 0;
         if (!code && l->job->eval && (last || due))
-            code = evaluate(l, state.step);
+            evaluate(l, state.step);
     }
     return code;
 }

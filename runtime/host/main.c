@@ -175,7 +175,7 @@ work(host *h)
     if (o->train_data)
         code = rt_train(&job);
     else if (o->eval_data)
-        code = rt_evaluate_and_log(&job, 0);
+        rt_evaluate(&job, 0);
     if (!code && o->train_data)
         code = rt_results_save(&h->run, h->dir, o->output_dir);
     if (!code && o->predict) {
