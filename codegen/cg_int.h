@@ -118,7 +118,8 @@ void cg_plan_h(cg *, const ef_buf *defines, ef_buf *out);
 void cg_param_table(cg *, ef_buf *);
 bool cg_input_table(cg *, ef_buf *); /* false: said why */
 void cg_program(cg *, ef_buf *);     /* rt_program and main() */
-const char *cg_hash(ir_module *, ef_arena *);
+/* Of the planned program; where its files lie doesn't matter. */
+const char *cg_hash(const ir_module *, ef_arena *);
 /* Bytes of unit's flat buffer of a class; the optimizer's state is as large as the trained
  * parameters, twice. */
 int64_t cg_unit_bytes(const ir_module *, int unit, rt_class);

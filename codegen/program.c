@@ -339,11 +339,11 @@ put_lora(cg *c, ef_buf *b)
 /* ---- the program ---- */
 
 const char *
-cg_hash(ir_module *m, ef_arena *a)
+cg_hash(const ir_module *m, ef_arena *a)
 {
     ef_buf text = {.arena = a};
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    ir_print(m, &text);
+    ir_print_unplaced(m, &text);
     for (size_t i = 0; i < text.n; i++)
         h = (h ^ (unsigned char)text.s[i]) * 0x100000001b3u;
     return ef_printf(a, "%016" PRIx64, h);

@@ -344,6 +344,8 @@ ir_func *ir_clone_fwd(ir_func *from, const char *name, ef_map *map);
 /* ---- text ---- */
 /* Canonical text of the module. */
 void ir_print(const ir_module *, ef_buf *);
+/* The same but for where the model's file lies: what a hash of the program is made of. */
+void ir_print_unplaced(const ir_module *, ef_buf *);
 void ir_print_op(const ir_op *, ef_buf *); /* one line, without newline */
 /* NULL: said why, with line and column. `file` is for diagnostics. */
 ir_module *ir_parse(ef_ctx *, const char *file, const char *text);

@@ -122,7 +122,7 @@ put_values(ef_buf *b, const double *v, int64_t n)
 }
 
 static void
-put_param(ef_buf *b, ef_ctx *ctx, const ir_param *p)
+put_param(ef_buf *b, ef_ctx *ctx, const ir_param *p, bool placed)
 {
     ef_putf(b, "param $%s : %s %s unit=%d", p->value->name,
             ir_type_text(ctx, p->value->type), ir_class_word[p->cls], p->unit);
@@ -130,7 +130,7 @@ put_param(ef_buf *b, ef_ctx *ctx, const ir_param *p)
         ef_putf(b, " %s", ir_init_word[p->init]);
     if (p->init == IR_INIT_FILE) {
         ef_putf(b, " %s ", ir_dtypes[p->file_dtype].name);
-        ir_put_quoted(b, p->path);
+        ir_put_quoted(b, placed ? p->path : "");
         ef_putf(b, " %" PRIu64, p->at);
     }
     put_field(b, "onnx", p->onnx);
@@ -177,14 +177,16 @@ put_func(ef_buf *b, ef_ctx *ctx, const ir_func *f)
     ef_puts(b, "}\n");
 }
 
-void
-ir_print(const ir_module *m, ef_buf *b)
+static void
+put_module(ef_buf *b, const ir_module *m, bool placed)
 {
     ef_putf(b, "efficc-ir %d", IR_FORMAT);
     for (int i = 0; i < m->passes.n; i++)
         ef_putf(b, " %s", m->passes.at[i]);
     ef_puts(b, m->meta.n || m->units.n ? "\n\n" : "\n");
     for (int i = 0; i < m->meta.n; i++) {
+        if (!placed && !strcmp(m->meta.at[i].key, "model"))
+            continue;
         ef_putf(b, "meta %s ", m->meta.at[i].key);
         ir_put_quoted(b, m->meta.at[i].value);
         ef_puts(b, "\n");
@@ -196,9 +198,21 @@ ir_print(const ir_module *m, ef_buf *b)
     }
     ef_puts(b, m->params.n ? "\n" : "");
     for (int i = 0; i < m->params.n; i++)
-        put_param(b, m->ctx, m->params.at[i]);
+        put_param(b, m->ctx, m->params.at[i], placed);
     if (m->step)
         put_func(b, m->ctx, m->step);
     if (m->eval)
         put_func(b, m->ctx, m->eval);
+}
+
+void
+ir_print(const ir_module *m, ef_buf *b)
+{
+    put_module(b, m, true);
+}
+
+void
+ir_print_unplaced(const ir_module *m, ef_buf *b)
+{
+    put_module(b, m, false);
 }
