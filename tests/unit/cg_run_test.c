@@ -341,19 +341,19 @@ TEST(element_types_and_conversions)
 
 TEST(long_and_deep_loops)
 {
-    agree(PLANNED_NEXT "param $a : f32[9001] frozen unit=0 normal\n"
+    agree(PLANNED_NEXT "param $a : f32[20001] frozen unit=0 normal\n"
                        "param $b : f32[3,5,4,7] frozen unit=0 normal\n"
                        "param $c : f32[5,1,7] frozen unit=0 normal\n"
                        "param $d : f32[3,1,4,1] frozen unit=0 normal\n"
-                       "param $e : f32[2,5000] frozen unit=0 normal\n"
+                       "param $e : f32[2,9000] frozen unit=0 normal\n"
                        "param $f : f32[2,1] frozen unit=0 normal\n"
                        "func $step(%i : i64[2], %scale : f32[]) {\n@b: fwd unit=0\n"
-                       "  %p = exp $a : f32[9001]\n"
+                       "  %p = exp $a : f32[20001]\n"
                        "  %q = mul $b, $c : f32[3,5,4,7]\n"
                        "  %r = add %q, $d : f32[3,5,4,7]\n"
-                       "  %s = sub $e, $f : f32[2,5000]\n"
+                       "  %s = sub $e, $f : f32[2,9000]\n"
                        "  %t = mul %scale, %scale : f32[]\n"
-                       "  %u = mul %s, %t : f32[2,5000]\n"
+                       "  %u = mul %s, %t : f32[2,9000]\n"
                        "  ret %p, %r, %s, %t, %u\n}\n",
           1, 1e-6);
 }

@@ -224,6 +224,46 @@ TEST(equal_kernels_are_written_once)
     rig_close(&r);
 }
 
+TEST(only_long_kernels_start_threads)
+{
+    rig r;
+    rig_open(&r, MODULE("param $w : f32[16,1023] frozen unit=0 normal\n"
+                        "param $v : f32[16,1024] frozen unit=0 normal\n",
+                        "  %a = tanh $w : f32[16,1023]\n"
+                        "  %s = softmax %a : f32[16,1023]\n"
+                        "  %b = exp $v : f32[16,1024]\n"
+                        "  %t = softmax %b : f32[16,1024]\n  ret %s, %t"));
+    CHECK(plan_and_emit(&r));
+    char *text = read_text(&r, "src/kernels.c");
+    NEED(text != NULL && strstr(text, "TANH") && strstr(text, "EXP"));
+    CHECK(strstr(text, "omp parallel") > strstr(text, "TANH"));
+    CHECK(strstr(text, "omp parallel") < strstr(text, "EXP"));
+    rig_close(&r);
+}
+
+TEST(the_hash_is_of_the_schedule_not_of_the_place)
+{
+#define PLACED(dir, width)                                              \
+    MODULE("meta model \"" dir "m.onnx\"\n"                             \
+           "param $w : f32[4," #width "] frozen unit=0 file f32 \"" dir \
+           "m.onnx\" 64\n",                                             \
+           "  %a = tanh $w : f32[4," #width "]\n  ret %a")
+    static const char *const text[] = {PLACED("here/", 8), PLACED("/there/", 8),
+                                       PLACED("here/", 9)};
+    const char *hash[3];
+    ef_arena *a = ef_arena_new();
+    for (int i = 0; i < 3; i++) {
+        rig r;
+        rig_open(&r, text[i]);
+        CHECK(plan_with(&r, cg_target(r.s.ctx)));
+        hash[i] = cg_hash(r.m, a);
+        rig_close(&r);
+    }
+    CHECK_STR(hash[0], hash[1]);
+    CHECK(strcmp(hash[0], hash[2]));
+    ef_arena_free(a);
+}
+
 TEST(names_of_any_kind_compile)
 {
     rig r;
