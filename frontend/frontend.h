@@ -41,7 +41,7 @@ void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
  * output is [B,H] already) or "mean" (over the positions where the mask input named by meta
  * pool.mask is not 0: Cast, Unsqueeze, Mul, ReduceSum, Div by ReduceSum clipped to >= 1; over
  * all positions, ReduceMean, if that meta is absent); then Gemm. false: said why. */
-bool fe_write_template(ef_ctx *, fe_model *, const ir_module *,
-                       const char *template_path, const char *holes_path);
+bool fe_write_template(fe_model *, const ir_module *, const char *template_path,
+                       const char *holes_path);
 
 #endif

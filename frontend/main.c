@@ -73,9 +73,9 @@ write_template(ef_ctx *ctx, ir_module *m, fe_model *model, const char *dir)
     if (!path || ir_meta_get(m, "lora.r"))
         return true;
     fe_model *use = model ? model : reread_model(ctx, m, path);
-    bool ok = use && fe_write_template(ctx, use, m,
-                                       ef_printf(ctx->arena, "%s/template.onnx", dir),
-                                       ef_printf(ctx->arena, "%s/template.json", dir));
+    bool ok =
+        use && fe_write_template(use, m, ef_printf(ctx->arena, "%s/template.onnx", dir),
+                                 ef_printf(ctx->arena, "%s/template.json", dir));
     if (!model)
         fe_unload(use);
     return ok;

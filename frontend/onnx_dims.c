@@ -83,15 +83,15 @@ want_of(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
     return w;
 }
 
+/* The size of w by one source is not that by another. */
 static bool
-contradiction(fe_imp *im, const want *w, int64_t a, const char *from_a, int64_t b,
-              const char *from_b)
+contradiction(fe_imp *im, const want *w, const fe_dim *a, const fe_dim *b)
 {
     const char *name = w->fixed ? "" : ef_internf(im->ctx, " (%s)", w->key);
     return ef_error(im->ctx, NULL, E_ONNX_INPUT, w->input,
                     ef_internf(im->ctx, "dimension %d%s is %lld by %s, but %lld by %s",
-                               w->axis, name, (long long)a, from_a, (long long)b,
-                               from_b));
+                               w->axis, name, (long long)a->size, a->from,
+                               (long long)b->size, b->from));
 }
 
 /* A size that stands in the file. Positions of one row are for all rows. */
@@ -103,11 +103,12 @@ bind_fixed(fe_imp *im, const want *w)
                         ef_internf(im->ctx, "dimension %d has size %lld", w->axis,
                                    (long long)w->fixed));
     bool one_row = w->fixed == 1 && w->axis == 0 && strstr(w->input, "position");
+    const fe_dim file = {w->key, "the file", w->fixed};
+    const fe_dim given = {w->key, w->option, w->given}, *d = dim_of(im, w->key);
     if (w->given && w->given != w->fixed && !one_row)
-        return contradiction(im, w, w->fixed, "the file", w->given, w->option);
-    fe_dim *d = dim_of(im, w->key);
+        return contradiction(im, w, &file, &given);
     if (d && d->size != w->fixed)
-        return contradiction(im, w, w->fixed, "the file", d->size, d->from);
+        return contradiction(im, w, &file, d);
     return true;
 }
 
@@ -116,11 +117,11 @@ bind(fe_imp *im, const want *w)
 {
     if (w->fixed)
         return bind_fixed(im, w);
-    fe_dim *d = dim_of(im, w->key);
+    const fe_dim given = {w->key, w->option, w->given}, *d = dim_of(im, w->key);
     if (d && w->given && d->size != w->given)
-        return contradiction(im, w, d->size, d->from, w->given, w->option);
+        return contradiction(im, w, d, &given);
     if (!d && w->given)
-        ef_push(im->arena, im->dims, ((fe_dim){w->key, w->option, w->given}));
+        ef_push(im->arena, im->dims, given);
     return true;
 }
 

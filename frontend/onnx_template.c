@@ -386,11 +386,10 @@ by_place(const void *a, const void *b)
 }
 
 bool
-fe_write_template(ef_ctx *ctx, fe_model *m, const ir_module *module,
-                  const char *template_path, const char *holes_path)
+fe_write_template(fe_model *m, const ir_module *module, const char *template_path,
+                  const char *holes_path)
 {
     writer w = {.base = {append}, .m = m, .path = template_path, .ok = true};
-    (void)ctx;
     w.cap = m->tensors.n + m->unshared.n + 2;
     w.pieces = EF_NEWN(m->arena, piece, w.cap);
     w.copy = ef_alloc(m->arena, COPY_BYTES);

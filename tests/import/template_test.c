@@ -142,7 +142,7 @@ fill(fixture *f)
 static fe_model *
 written(fixture *f)
 {
-    NEED(fe_write_template(f->ctx, f->m, f->module, "template.onnx", "template.json"));
+    NEED(fe_write_template(f->m, f->module, "template.onnx", "template.json"));
     CHECK(fill(f) == f->module->params.n);
     fe_model *full = fe_load(f->ctx, "full.onnx");
     NEED(full != NULL);
