@@ -29,12 +29,22 @@ static const struct option {
 static const struct choice {
     const char *name, *words;
 } choices[] = {
-    {"task",
-     "causal-lm,seq-cls,token-cls,mlm,regression"}, /* the last one: pass task says "not yet" */
+    /* of regression, pass task says that it is not there yet */
+    {"task", "causal-lm,seq-cls,token-cls,mlm,regression"},
     {"pool", "first,mean,pooler"},
     {"lora-scale", "alpha/r,alpha,alpha/sqrt(r)"},
     {"target", "cpu"},
     {"verify", "each,end,none"},
+};
+
+/* What people try although it is not there. */
+static const struct absent {
+    const char *name, *hint;
+} absent[] = {
+    {"bf16", "fp32 is the only precision yet"},
+    {"fp16", "fp32 is the only precision yet"},
+    {"gradient-checkpointing",
+     "recomputation is not there yet: lower --batch or --seq"},
 };
 
 enum { INT_MAX_VALUE = 1 << 30, HELP_COLUMN = 26, HELP_WIDTH = 92 };
@@ -142,7 +152,9 @@ unknown(parser *p, const char *arg, const char *typed, size_t n)
     char *plain = ef_strndup(a, typed, n);
     for (char *c = plain; *c; c++)
         *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
-    const char *best = NULL;
+    const char *best = NULL, *why = NULL;
+    for (size_t i = 0; i < EF_COUNT(absent); i++)
+        why = !strcmp(plain, absent[i].name) ? absent[i].hint : why;
     int near = (int)n / 3 + 2; /* further away is no help */
     for (size_t i = 0; i < EF_COUNT(options); i++) {
         const char *name = options[i].name;
@@ -154,7 +166,9 @@ unknown(parser *p, const char *arg, const char *typed, size_t n)
     }
     ef_error(p->ctx, NULL, E_OPT_UNKNOWN,
              ef_strndup(a, arg, (size_t)(typed - arg) + n));
-    if (best)
+    if (why)
+        ef_hint(p->ctx, "%s", why);
+    else if (best)
         ef_hint(p->ctx, "did you mean --%s?", best);
     else
         ef_hint(p->ctx, "efficc --help lists the options; those of the training itself "

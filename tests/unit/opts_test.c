@@ -91,6 +91,7 @@ TEST(the_nearest_option_is_named)
         {"--Seq 4", "did you mean --seq?"},
         {"-batch 4", "did you mean --batch?"},
         {"--stop-afer x", "did you mean --stop-after?"},
+        {"--fp16", "fp32 is the only precision yet"},
     };
     for (size_t i = 0; i < EF_COUNT(rows); i++) {
         char line[64];
