@@ -44,8 +44,8 @@ typedef struct cg {
     const ir_op *op;  /* and op */
     ef_map names;     /* ir_value* -> its name in C */
     ef_map taken;     /* interned names in C that are in use */
-    ef_map
-        gradient; /* ir_value* that lies in a gradient buffer -> the buffer's value */
+    /* ir_value* that lies in a gradient buffer -> the buffer's value */
+    ef_map gradient;
     EF_VEC(rt_gemm_desc) gemm;
     EF_VEC(const char *) gemm_name;
     cg_table attn, head, move;
@@ -102,11 +102,6 @@ const char *cg_plus(cg *, const char *pointer, int64_t elements);
 cg_emitter lw_none; /* of ops that a pass replaces */
 
 /* ---- kernels.c ---- */
-/* Fewest dimensions that step nop operands through the same elements; strides of operand k
- * in stride[k]. Returns their number. */
-int cg_collapse(int rank, int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK]);
-/* Strides of a dense t within a space of `rank` dimensions, 0 where it is broadcast. */
-void cg_strides(const ir_type *t, int rank, int64_t *stride);
 void cg_kernels_text(cg *, ef_buf *source, ef_buf *header);
 
 /* ---- tables.c ---- */

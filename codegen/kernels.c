@@ -47,48 +47,6 @@ typedef struct loop { /* a kernel that is being written */
     ef_buf body;
 } loop;
 
-/* ---- shapes ---- */
-
-void
-cg_strides(const ir_type *t, int rank, int64_t *stride)
-{
-    int64_t s = 1;
-    for (int d = rank - 1; d >= 0; d--) {
-        int own = d - (rank - t->rank);
-        int64_t n = own < 0 ? 1 : t->dim[own];
-        stride[d] = n == 1 ? 0 : s;
-        s *= n;
-    }
-}
-
-static bool
-can_merge(int d, const int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK])
-{
-    for (int k = 0; k < nop; k++)
-        if (stride[k][d] != stride[k][d + 1] * dim[d + 1])
-            return false;
-    return true;
-}
-
-int
-cg_collapse(int rank, int64_t *dim, int nop, int64_t (*stride)[IR_MAX_RANK])
-{
-    for (int d = rank - 1; d >= 0; d--) {
-        bool merge = d + 1 < rank && can_merge(d, dim, nop, stride);
-        if (dim[d] != 1 && !merge)
-            continue;
-        if (merge)
-            dim[d + 1] *= dim[d];
-        rank--;
-        for (int i = d; i < rank; i++) {
-            dim[i] = dim[i + 1];
-            for (int k = 0; k < nop; k++)
-                stride[k][i] = stride[k][i + 1];
-        }
-    }
-    return rank;
-}
-
 /* ---- operands ---- */
 
 static bool
@@ -171,9 +129,9 @@ find_loops(loop *l)
     for (int d = 0; d < t->rank; d++)
         l->dim[d] = t->dim[d];
     for (int i = 0; i < l->nin; i++)
-        cg_strides(l->in[i]->type, t->rank, l->stride[i]);
-    cg_strides(t, t->rank, l->stride[l->nin]);
-    l->rank = cg_collapse(t->rank, l->dim, l->nin + 1, l->stride);
+        ir_strides(l->in[i]->type, t->rank, l->stride[i]);
+    ir_strides(t, t->rank, l->stride[l->nin]);
+    l->rank = ir_collapse(t->rank, l->dim, l->nin + 1, l->stride);
     if (!l->rank)
         l->dim[l->rank++] = 1;
     l->total = ir_type_count(t);

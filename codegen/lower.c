@@ -282,11 +282,11 @@ lw_matmul(cg *c, const ir_op *op)
         ir_type lead = *v[k]->type;
         int64_t matrix = cg_product(&lead, lead.rank - 2, lead.rank);
         lead.rank = (uint8_t)(lead.rank - 2);
-        cg_strides(&lead, rank, stride[k]);
+        ir_strides(&lead, rank, stride[k]);
         for (int i = 0; i < rank; i++)
             stride[k][i] *= matrix;
     }
-    rank = cg_collapse(rank, dim, 3, stride);
+    rank = ir_collapse(rank, dim, 3, stride);
     if (rank && !ta && !stride[2][rank - 1] && stride[1][rank - 1] == d.m * d.k) {
         rank--; /* one B for all: more rows of A */
         d.m *= dim[rank];
@@ -322,19 +322,25 @@ lw_lora_add(cg *c, const ir_op *op)
                    cg_arg(c, op, 1, IR_F32), cg_arg(c, op, 2, IR_F32), NULL});
 }
 
+/* op(range of columns of dy) times operand 1, scaled: the gradients of t and B. */
+static void
+lora_grad(cg *c, const ir_op *op, rt_gemm_desc d)
+{
+    const char *dy = cg_arg(c, op, 0, IR_F32);
+    d.lda = cg_last(op->arg[0]);
+    d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
+    gemm(c, d,
+         (product){cg_res(c, op, 0, IR_F32),
+                   cg_plus(c, dy, ir_attr_int(op, IR_ATTR_start, 0)),
+                   cg_arg(c, op, 1, IR_F32), NULL});
+}
+
 void
 lw_lora_dt(cg *c, const ir_op *op)
 {
     const ir_type *b = op->arg[1]->type;
-    rt_gemm_desc d =
-        plain_gemm(cg_rows(op->arg[0]), b->dim[1], b->dim[0], false, false);
-    d.lda = cg_last(op->arg[0]);
-    d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
-    int64_t start = ir_attr_int(op, IR_ATTR_start, 0);
-    gemm(c, d,
-         (product){cg_res(c, op, 0, IR_F32),
-                   cg_plus(c, cg_arg(c, op, 0, IR_F32), start),
-                   cg_arg(c, op, 1, IR_F32), NULL});
+    lora_grad(c, op,
+              plain_gemm(cg_rows(op->arg[0]), b->dim[1], b->dim[0], false, false));
 }
 
 void
@@ -342,14 +348,8 @@ lw_lora_db(cg *c, const ir_op *op)
 {
     int64_t len = ir_attr_int(op, IR_ATTR_len, 0), r = cg_last(op->arg[1]);
     rt_gemm_desc d = plain_gemm(len, r, cg_rows(op->arg[0]), true, false);
-    d.lda = cg_last(op->arg[0]);
-    d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
     d.add = cg_adds(op, 0);
-    int64_t start = ir_attr_int(op, IR_ATTR_start, 0);
-    gemm(c, d,
-         (product){cg_res(c, op, 0, IR_F32),
-                   cg_plus(c, cg_arg(c, op, 0, IR_F32), start),
-                   cg_arg(c, op, 1, IR_F32), NULL});
+    lora_grad(c, op, d);
 }
 
 /* ---- structure ---- */

@@ -6,56 +6,9 @@
 #include <math.h>
 
 void
-ir_strides(const ir_type *t, int rank, int64_t *stride)
-{
-    int64_t s = 1;
-    for (int d = rank - 1; d >= 0; d--) {
-        int own = d - (rank - t->rank);
-        int64_t n = own < 0 ? 1 : t->dim[own];
-        stride[d] = n == 1 ? 0 : s;
-        s *= n;
-    }
-}
-
-/* Can dimension d of the loop be run as one with d + 1? */
-static bool
-joins(const ir_walk *w, int d)
-{
-    for (int p = 0; p < w->np; p++)
-        if (w->stride[p][d] != w->stride[p][d + 1] * w->dim[d + 1])
-            return false;
-    return true;
-}
-
-static void
-drop_dim(ir_walk *w, int d)
-{
-    w->rank--;
-    for (int i = d; i < w->rank; i++) {
-        w->dim[i] = w->dim[i + 1];
-        for (int p = 0; p < w->np; p++)
-            w->stride[p][i] = w->stride[p][i + 1];
-    }
-}
-
-/* Fewest dimensions for the same loop, so that the inner one is long. */
-static void
-simplify(ir_walk *w)
-{
-    for (int d = w->rank - 1; d >= 0; d--) {
-        if (w->dim[d] == 1) {
-            drop_dim(w, d);
-        } else if (d + 1 < w->rank && joins(w, d)) {
-            w->dim[d + 1] *= w->dim[d];
-            drop_dim(w, d);
-        }
-    }
-}
-
-void
 ir_walk_run(ir_walk *w, double *const *p, ir_walk_fn *fn)
 {
-    simplify(w);
+    w->rank = ir_collapse(w->rank, w->dim, w->np, w->stride);
     int last = w->rank - 1;
     int64_t n = last < 0 ? 1 : w->dim[last], at[IR_MAX_RANK] = {0}, step[4] = {0};
     double *q[4];

@@ -35,8 +35,6 @@ typedef struct ir_walk {
 /* n elements, p[i] advances by s[i]. */
 typedef void ir_walk_fn(int64_t n, double *const *p, const int64_t *s);
 void ir_walk_run(ir_walk *, double *const *p, ir_walk_fn *);
-/* Row-major strides of a tensor of type t where it is broadcast to rank `rank`. */
-void ir_strides(const ir_type *t, int rank, int64_t *stride);
 
 /* c [m,n] += alpha * op(a) op(b). op(a) [m,k] is a, or under ta the transpose of a [k,m];
  * likewise tb for b. ld*: elements from one row in memory to the next. */

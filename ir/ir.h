@@ -237,6 +237,12 @@ const ir_type *ir_type_with(ef_ctx *, const ir_type *, ir_dtype); /* other dtype
 int64_t ir_type_count(const ir_type *); /* elements at the maximum of named dims */
 int64_t ir_type_bytes(const ir_type *); /* i4: two a byte, rounded up */
 const char *ir_type_text(ef_ctx *, const ir_type *); /* "f32[2,16,64]", interned */
+/* Row-major strides of a dense t where it is broadcast to `rank` dimensions: 0 where it has
+ * one element. */
+void ir_strides(const ir_type *t, int rank, int64_t *stride);
+/* Fewest dimensions that step n operands through the same elements; the strides of operand k
+ * are stride[k]. Returns their number. */
+int ir_collapse(int rank, int64_t *dim, int n, int64_t (*stride)[IR_MAX_RANK]);
 /* Shape of a and b broadcast as in numpy; NULL: they do not fit. dtype of a. */
 const ir_type *ir_type_broadcast(ef_ctx *, const ir_type *a, const ir_type *b);
 

@@ -1,4 +1,4 @@
-/* type.c -- interned types, their sizes and text. */
+/* type.c -- interned types, their sizes, text and strides. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -143,4 +143,47 @@ ir_type_broadcast(ef_ctx *ctx, const ir_type *a, const ir_type *b)
         t.sym[i] = sym;
     }
     return ir_dims_ok(t.rank, t.dim) ? ir_type_intern(ctx, &t) : NULL;
+}
+
+/* ---- loops over dense operands ---- */
+
+void
+ir_strides(const ir_type *t, int rank, int64_t *stride)
+{
+    int64_t s = 1;
+    for (int d = rank - 1; d >= 0; d--) {
+        int own = d - (rank - t->rank);
+        int64_t n = own < 0 ? 1 : t->dim[own];
+        stride[d] = n == 1 ? 0 : s;
+        s *= n;
+    }
+}
+
+/* Can dimension d be run as one with d + 1? */
+static bool
+joins(int d, const int64_t *dim, int n, int64_t (*stride)[IR_MAX_RANK])
+{
+    for (int k = 0; k < n; k++)
+        if (stride[k][d] != stride[k][d + 1] * dim[d + 1])
+            return false;
+    return true;
+}
+
+int
+ir_collapse(int rank, int64_t *dim, int n, int64_t (*stride)[IR_MAX_RANK])
+{
+    for (int d = rank - 1; d >= 0; d--) {
+        bool join = d + 1 < rank && joins(d, dim, n, stride);
+        if (dim[d] != 1 && !join)
+            continue;
+        if (join)
+            dim[d + 1] *= dim[d];
+        rank--;
+        for (int i = d; i < rank; i++) {
+            dim[i] = dim[i + 1];
+            for (int k = 0; k < n; k++)
+                stride[k][i] = stride[k][i + 1];
+        }
+    }
+    return rank;
 }

@@ -66,16 +66,6 @@ TEST(lines_fold_outside_strings_and_inner_braces)
     ef_arena_free(a);
 }
 
-TEST(dimensions_collapse_as_far_as_strides_allow)
-{
-    int64_t dim[IR_MAX_RANK] = {2, 3, 1, 4};
-    int64_t stride[2][IR_MAX_RANK] = {{12, 4, 0, 1}, {0, 4, 0, 1}};
-    CHECK(cg_collapse(4, dim, 2, stride) == 2);
-    CHECK(dim[0] == 2 && dim[1] == 12);
-    CHECK(stride[0][0] == 12 && stride[0][1] == 1);
-    CHECK(stride[1][0] == 0 && stride[1][1] == 1);
-}
-
 /* ---- whole programs ---- */
 
 typedef struct rig {

@@ -143,3 +143,13 @@ TEST(the_smallest_free_suffix_is_taken)
     ir_module_free(m);
     ef_ctx_free(ctx);
 }
+
+TEST(dimensions_collapse_as_far_as_strides_allow)
+{
+    int64_t dim[IR_MAX_RANK] = {2, 3, 1, 4};
+    int64_t stride[2][IR_MAX_RANK] = {{12, 4, 0, 1}, {0, 4, 0, 1}};
+    CHECK(ir_collapse(4, dim, 2, stride) == 2);
+    CHECK(dim[0] == 2 && dim[1] == 12);
+    CHECK(stride[0][0] == 12 && stride[0][1] == 1);
+    CHECK(stride[1][0] == 0 && stride[1][1] == 1);
+}
