@@ -127,7 +127,7 @@ query_block(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t i0,
     attn_block x = {.i0 = i0, .m = rt_min(QB, a->seq - i0), .causal = a->causal};
     const float *q = t->q + (b * a->seq + i0) * a->ldq + a->qo + h * a->d;
     int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
-    rt_attn_pack(f->qp, MR, q, a->ldq, x.m, a->d);
+    rt_pack_along(f->qp, MR, q, a->ldq, x.m, a->d);
     memset(f->o, 0, (size_t)(QB * width) * sizeof *f->o);
     for (int64_t i = 0; i < x.m; i++)
         f->max[i] = -INFINITY, f->sum[i] = 0;
@@ -153,7 +153,7 @@ head_task(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t part,
     const float *k = t->k + b * a->seq * a->ldk + a->ko + kh * a->d;
     const float *v = t->v + b * a->seq * a->ldv + a->vo + kh * a->d;
     int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
-    rt_attn_pack(f->kp, NR, k, a->ldk, a->seq, a->d);
+    rt_pack_along(f->kp, NR, k, a->ldk, a->seq, a->d);
     rt_attn_rows(f->v, v, a->ldv, a->seq, a->d);
     for (int64_t i = part * QB; i < a->seq; i += parts * QB)
         query_block(t, f, bh, i, limit);

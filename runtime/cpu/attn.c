@@ -2,13 +2,6 @@
 #include "attn_int.h"
 
 void
-rt_attn_pack(float *dst, int w, const float *x, int64_t ld, int64_t rows, int64_t d)
-{
-    for (int64_t i = 0; i < rows; i += w)
-        rt_pack_along(dst + i * d, w, x + i * ld, ld, (int)rt_min(w, rows - i), d);
-}
-
-void
 rt_attn_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t d)
 {
     int64_t width = attn_width(d);

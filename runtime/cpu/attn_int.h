@@ -36,10 +36,7 @@ attn_width(int64_t d)
     return rt_round_up(d, VW);
 }
 
-/* ---- packing; x: first row of the head, rows ld apart ---- */
-/* rows x d as groups of w rows, along d. dst: round_up(rows, w) * d. */
-void rt_attn_pack(float *dst, int w, const float *x, int64_t ld, int64_t rows,
-                  int64_t d);
+/* ---- operands; rt_pack_along packs queries and keys ---- */
 /* Rows copied to [rows, attn_width(d)], zeros after d. */
 void rt_attn_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t d);
 /* bias [S] = 0 where mask is nonzero, else -inf. Returns keys up to the last one there. */

@@ -10,7 +10,7 @@
 #include "tile_int.h"
 #include <omp.h>
 
-enum { MP = 2048, NP = 2048, KP = 768, TASK_TILES = 7, TASK_GROUPS = 16 };
+enum { MP = 2048, NP = 2048, KP = 768, TASK_TILES = 7, TASK_GROUPS = 16, PACK = 4 };
 
 typedef struct mm_blocks { /* panel sizes: even shares of m, n, k */
     int64_t m, n, k;
@@ -38,17 +38,18 @@ rt_mm_scratch(int64_t m, int64_t n, int64_t k)
     return (bm + bn) * rt_min(k, KP) * (int64_t)sizeof(float) + 2 * RT_ALIGN;
 }
 
+/* Rows [i0, i0+rows) of op(A), steps [p0, p0+kk), in groups of MR; a task packs a few. */
 static void
 pack_a(const rt_mm *g, float *dst, int64_t i0, int64_t rows, int64_t p0, int64_t kk)
 {
 #pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < rows; i += MR) {
-        int r = (int)rt_min(MR, rows - i);
+    for (int64_t i = 0; i < rows; i += PACK * MR) {
+        int64_t n = rt_min(PACK * MR, rows - i);
         if (g->ta)
-            rt_pack_across(dst + i * kk, MR, g->a + p0 * g->lda + i0 + i, g->lda, r,
+            rt_pack_across(dst + i * kk, MR, g->a + p0 * g->lda + i0 + i, g->lda, n,
                            kk);
         else
-            rt_pack_along(dst + i * kk, MR, g->a + (i0 + i) * g->lda + p0, g->lda, r,
+            rt_pack_along(dst + i * kk, MR, g->a + (i0 + i) * g->lda + p0, g->lda, n,
                           kk);
     }
 }
@@ -57,13 +58,13 @@ static void
 pack_b(const rt_mm *g, float *dst, int64_t j0, int64_t cols, int64_t p0, int64_t kk)
 {
 #pragma omp for schedule(static)
-    for (int64_t j = 0; j < cols; j += NR) {
-        int c = (int)rt_min(NR, cols - j);
+    for (int64_t j = 0; j < cols; j += PACK * NR) {
+        int64_t n = rt_min(PACK * NR, cols - j);
         if (g->tb)
-            rt_pack_along(dst + j * kk, NR, g->b + (j0 + j) * g->ldb + p0, g->ldb, c,
+            rt_pack_along(dst + j * kk, NR, g->b + (j0 + j) * g->ldb + p0, g->ldb, n,
                           kk);
         else
-            rt_pack_across(dst + j * kk, NR, g->b + p0 * g->ldb + j0 + j, g->ldb, c,
+            rt_pack_across(dst + j * kk, NR, g->b + p0 * g->ldb + j0 + j, g->ldb, n,
                            kk);
     }
 }

@@ -45,35 +45,40 @@ transpose_block(vf r[VW])
 }
 #endif
 
-/* kp <= VW steps of all w rows. */
+/* n <= VW columns of a group of width w, from as many rows; rows that are not there are
+ * zeros. More rows at a time would compete for the same lines of the first-level cache. */
 static inline void
-along_block(float *dst, int w, const float *x, int64_t ld, int rows, int kp)
+along_rows(float *dst, int w, int n, const float *x, int64_t ld, int64_t rows,
+           int64_t kk)
 {
-    for (int i0 = 0; i0 < w; i0 += VW) {
+    for (int64_t p = 0; p < kk; p += VW) {
         vf r[VW];
-        int n = w - i0 < VW ? w - i0 : VW;
+        int64_t left = kk - p;
         for (int i = 0; i < VW; i++)
-            r[i] = i0 + i < rows ? v_load_n(x + (i0 + i) * ld, kp) : (vf){0};
+            r[i] = i < rows ? v_load_to(x + i * ld + p, left) : (vf){0};
         transpose_block(r);
-        for (int p = 0; p < kp; p++)
-            v_store_n(dst + p * w + i0, r[p], n);
+        for (int i = 0; i < VW && i < left; i++)
+            v_store_n(dst + (p + i) * w, r[i], n);
     }
 }
 
 void
-rt_pack_along(float *dst, int w, const float *x, int64_t ld, int rows, int64_t kk)
+rt_pack_along(float *dst, int w, const float *x, int64_t ld, int64_t rows, int64_t kk)
 {
-    for (int64_t p = 0; p < kk; p += VW)
-        along_block(dst + p * w, w, x + p, ld, rows, (int)rt_min(VW, kk - p));
+    for (int64_t g = 0; g < rows; g += w)
+        for (int i = 0; i < w; i += VW)
+            along_rows(dst + g * kk + i, w, (int)rt_min(VW, w - i), x + (g + i) * ld,
+                       ld, rt_min(w, rows - g) - i, kk);
 }
 
 void
-rt_pack_across(float *dst, int w, const float *x, int64_t ld, int rows, int64_t kk)
+rt_pack_across(float *dst, int w, const float *x, int64_t ld, int64_t rows, int64_t kk)
 {
-    for (int i0 = 0; i0 < w; i0 += VW) {
-        int n = w - i0 < VW ? w - i0 : VW;
-        int have = rows - i0 < 0 ? 0 : rows - i0 < n ? rows - i0 : n;
-        for (int64_t p = 0; p < kk; p++)
-            v_store_n(dst + p * w + i0, v_load_n(x + p * ld + i0, have), n);
-    }
+    for (int64_t p = 0; p < kk; p++)
+        for (int64_t g = 0; g < rows; g += w)
+            for (int i = 0; i < w; i += VW) {
+                int64_t n = rt_min(VW, w - i), have = rt_min(n, rows - g - i);
+                v_store_n(dst + g * kk + p * w + i,
+                          v_load_n(x + p * ld + g + i, rt_max(0, have)), n);
+            }
 }

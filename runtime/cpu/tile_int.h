@@ -92,12 +92,14 @@ tile_mul(int64_t k, const float *a, int64_t ai, int64_t ap, const float *b, int6
     }
 }
 
-/* ---- packing: `rows` rows of X, kk elements each, as kk groups of w, zeros past rows ---- */
+/* ---- packing: `rows` rows of X, kk elements each, as groups of w rows (the last one filled
+ * up with zeros), w * kk elements a group ---- */
 
 /* Element (i, p) of X is x[i*ld + p]: the copy transposes. */
-void rt_pack_along(float *dst, int w, const float *x, int64_t ld, int rows, int64_t kk);
+void rt_pack_along(float *dst, int w, const float *x, int64_t ld, int64_t rows,
+                   int64_t kk);
 /* Element (i, p) of X is x[p*ld + i]. */
-void rt_pack_across(float *dst, int w, const float *x, int64_t ld, int rows,
+void rt_pack_across(float *dst, int w, const float *x, int64_t ld, int64_t rows,
                     int64_t kk);
 
 #endif
