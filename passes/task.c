@@ -14,7 +14,7 @@
 #include "pass_int.h"
 #include "task_int.h"
 
-enum { LOGITS_BYTES = 16 << 20 }; /* that exist at a time, see head_ce */
+enum { LOGITS_BYTES = 64 << 20 }; /* that exist at a time, see head_ce */
 
 static const struct {
     const char *name;
