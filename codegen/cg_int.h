@@ -112,7 +112,9 @@ void cg_plan_h(cg *, const ef_buf *defines, ef_buf *out);
 /* ---- program.c ---- */
 void cg_param_table(cg *, ef_buf *);
 bool cg_input_table(cg *, ef_buf *); /* false: said why */
-void cg_program(cg *, ef_buf *);     /* rt_program and main() */
+double cg_number(const ir_module *,
+                 const char *key); /* of meta; 0: absent or no number */
+void cg_program(cg *, ef_buf *);   /* rt_program and main() */
 /* Of the planned program; where its files lie doesn't matter. */
 const char *cg_hash(const ir_module *, ef_arena *);
 /* Bytes of unit's flat buffer of a class; the optimizer's state is as large as the trained

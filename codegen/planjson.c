@@ -125,14 +125,13 @@ static void
 put_lora(cg *c, cJSON *root)
 {
     const ir_module *m = c->m;
-    const char **name, *alpha = ir_meta_get(m, "lora.alpha");
-    const char *scale = ir_meta_get(m, "lora.scale");
+    const char **name;
     if (!ir_meta_int(m, "lora.r", 0))
         return;
     cJSON *o = cJSON_AddObjectToObject(root, "lora");
     put_int(o, "r", ir_meta_int(m, "lora.r", 0));
-    cJSON_AddNumberToObject(o, "alpha", alpha ? strtod(alpha, NULL) : 0);
-    cJSON_AddNumberToObject(o, "scale", scale ? strtod(scale, NULL) : 0);
+    cJSON_AddNumberToObject(o, "alpha", cg_number(m, "lora.alpha"));
+    cJSON_AddNumberToObject(o, "scale", cg_number(m, "lora.scale"));
     int n = cg_lora_targets(c, &name);
     put_names(o, "target_modules", n, name);
     n = cg_saved_modules(c, &name);

@@ -4,6 +4,8 @@
 #include "cg_int.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- params ---- */
@@ -319,17 +321,24 @@ fan_in_fan_out(cg *c)
     return false;
 }
 
+double
+cg_number(const ir_module *m, const char *key)
+{
+    const char *s = ir_meta_get(m, key);
+    double x = s ? strtod(s, NULL) : 0;
+    return isfinite(x) ? x : 0;
+}
+
 static void
 put_lora(cg *c, ef_buf *b)
 {
     bool rows = false;
     for (int i = 0; i < c->m->params.n; i++)
         rows |= is_adapter(c->m->params.at[i]) && c->m->params.at[i]->part;
-    const char *alpha = ir_meta_get(c->m, "lora.alpha");
-    const char *scale = ir_meta_get(c->m, "lora.scale");
     ef_putf(b, "    .lora_r = %" PRId64 ",\n", ir_meta_int(c->m, "lora.r", 0));
-    ef_putf(b, "    .lora_alpha = %s,\n    .lora_scale = %s,\n", alpha ? alpha : "0",
-            scale ? scale : "0");
+    ef_putf(b, "    .lora_alpha = %s,\n    .lora_scale = %s,\n",
+            ef_ftoa(cg_number(c->m, "lora.alpha")),
+            ef_ftoa(cg_number(c->m, "lora.scale")));
     ef_putf(b, "    .lora_rows = %s,\n    .lora_fan_in_fan_out = %s,\n",
             rows ? "true" : "false", fan_in_fan_out(c) ? "true" : "false");
     ef_puts(b, "    .lora_targets = lora_targets,\n"

@@ -181,7 +181,7 @@ struct ir_module {
  *   input.X    role of argument X: ids mask types positions labels scale
  *   outputs    the graph's output names, in the order of the import's ret, by commas
  *   pool pool.mask head.input   of a new head, see fe_write_template()
- *   lora.r lora.alpha lora.scale lora.targets    (written by pass lora)
+ *   lora.r lora.alpha lora.scale                 (written by pass lora)
  *   arena_bytes bound_bytes                      (written by pass plan)           */
 const char *ir_meta_get(const ir_module *, const char *key); /* NULL: absent */
 void ir_meta_set(ir_module *, const char *key, const char *value);

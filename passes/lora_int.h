@@ -4,16 +4,16 @@
 
 #include "pass.h"
 
-typedef struct
-    lora_module { /* a weight that linear ops multiply by: a PyTorch module */
+/* A weight that linear ops multiply by: a PyTorch module. */
+typedef struct lora_module {
     ir_param *w;
     int index;         /* in lora.modules */
     const char *name;  /* of the module; NULL: not in the file */
     const char *label; /* name, or the parameter's name in brackets */
     int64_t in, out;   /* features */
     bool saved_whole;  /* trained whole beside the adapters */
-    EF_VEC(ir_op *)
-    ops; /* the linear ops, and once adapted the last lora_add on each */
+    /* the linear ops; once adapted, the last lora_add on each */
+    EF_VEC(ir_op *) ops;
 } lora_module;
 
 typedef struct lora_target { /* one adapter */
@@ -36,9 +36,6 @@ typedef struct lora { /* one run of the pass */
 void lora_find_modules(lora *);
 /* Fills targets from `wanted`. false: said why. */
 bool lora_find_targets(lora *);
-/* The shortest endings of module names that name the targets and no other module, as
- * PEFT's target_modules wants them, by commas. */
-const char *lora_endings(const lora *);
 
 /* "q" or "v" if the adapter is on a range of the module's columns; NULL: on all of them. */
 static inline const char *
