@@ -183,14 +183,9 @@ print_table(const lora *l, int64_t r, double alpha, double scale)
 static void
 set_meta(lora *l, int64_t r, double alpha, double scale)
 {
-    bool rows = false;
-    for (int i = 0; i < l->targets.n; i++)
-        rows |= lora_part(&l->targets.at[i]) != NULL;
     ir_meta_set(l->m, "lora.r", ef_internf(l->ctx, "%" PRId64, r));
     ir_meta_set(l->m, "lora.alpha", ef_ftoa(alpha));
     ir_meta_set(l->m, "lora.scale", ef_ftoa(scale));
-    ir_meta_set(l->m, "lora.targets", lora_endings(l));
-    ir_meta_set(l->m, "lora.rows", rows ? "1" : "0");
 }
 
 /* Needs LOSS: the head must be known, since it stays trained.
@@ -208,8 +203,7 @@ pass_lora(pass_ctx *pc)
     const ef_config *cfg = m->ctx->cfg;
     lora l = {.pc = pc, .m = m, .ctx = m->ctx};
     l.wanted = cfg->lora_targets ? cfg->lora_targets : "q,v";
-    int64_t r = pass_lora_rank(cfg);
-    r = r ? r : 8;
+    int64_t r = cfg->lora_r ? cfg->lora_r : 8; /* 0: --run-pass=lora alone */
     double alpha = cfg->lora_alpha > 0 ? cfg->lora_alpha : (double)r;
     double scale = !strcmp(cfg->lora_scale, "alpha")     ? alpha
                    : !strcmp(cfg->lora_scale, "alpha/r") ? alpha / (double)r

@@ -89,14 +89,6 @@ pass_in_list(const char *list, const char *name)
     return false;
 }
 
-int64_t
-pass_lora_rank(const ef_config *cfg)
-{
-    if (cfg->lora_r > 0)
-        return cfg->lora_r;
-    return cfg->lora_alpha > 0 || cfg->lora_targets ? 8 : 0;
-}
-
 bool
 pass_input_is(const ir_module *m, const ir_value *arg, const char *role)
 {
@@ -197,17 +189,16 @@ recompute_facts(ir_module *m)
     return true;
 }
 
-/* Verifies m after pass `name` (or as it was read, "import"). A module that a pass broke is
- * our fault: reproducer and exit 70. false: the input was broken, said why. */
-static bool
+/* Verifies m after pass `name`, which is at fault if m is broken: reproducer and exit 70. */
+static void
 verify(const manager *g, const char *name)
 {
-    ir_module *m = g->pc.m;
-    if (!ir_verify(m))
-        return true;
-    if (!m->ctx->pass)
-        return false;
-    ef_error(m->ctx, NULL, E_PASS_BUG, name);
+    ef_ctx *ctx = g->pc.m->ctx;
+    if (!ir_verify(g->pc.m))
+        return;
+    ef_error(ctx, NULL, E_PASS_BUG, name);
+    if (!ctx->pass)
+        ef_hint(ctx, "--verify=each finds the pass and leaves a reproducer");
     write_reproducer();
     exit(70);
 }
@@ -325,6 +316,42 @@ run_listed(manager *g)
     return true;
 }
 
+/* An option that a pass has read already, or the import, can't change what it did: it is an
+ * error unless it says the same. `fact`: what was done; NULL: nothing. */
+static bool
+too_late(ef_ctx *ctx, const char *option, const char *fact, const char *given)
+{
+    if (fact && !strcmp(fact, given))
+        return false;
+    ef_error(ctx, NULL, E_OPT_VALUE, option,
+             ef_printf(ctx->arena, "%s comes too late: the module was made %s%s", given,
+                       fact ? "with " : "without", fact ? fact : ""));
+    ef_hint(ctx, "go on from an earlier module, or from the model");
+    return true;
+}
+
+/* Does an option contradict the first `next` rows of the pipeline? Said so. */
+static bool
+contradicts(const ir_module *m, int next)
+{
+    ef_ctx *ctx = m->ctx;
+    const ef_config *cfg = ctx->cfg;
+    const struct {
+        const char *option, *fact;
+        int64_t given;
+        int pass; /* that reads it; -1: the import */
+    } rows[] = {{"batch", "batch", cfg->batch, -1},
+                {"seq", "seq", cfg->seq, -1},
+                {"lora-r", "lora.r", cfg->lora_r, AT_lora}};
+    for (size_t i = 0; i < EF_COUNT(rows); i++)
+        if (rows[i].given && rows[i].pass < next &&
+            too_late(ctx, rows[i].option, ir_meta_get(m, rows[i].fact),
+                     ef_internf(ctx, "%lld", (long long)rows[i].given)))
+            return true;
+    return cfg->task && AT_task < next &&
+           too_late(ctx, "task", ir_meta_get(m, "task"), cfg->task);
+}
+
 /* The pipeline behind the last pass that ran. *stopped: at --stop-after. */
 static bool
 run_rest(manager *g, bool *stopped)
@@ -336,10 +363,12 @@ run_rest(manager *g, bool *stopped)
         int after = (int)(find(m->passes.at[i]) - pass_table) + 1;
         next = after > next ? after : next;
     }
+    if (contradicts(m, next))
+        return false;
     *stopped = stop && !strcmp(stop, "import");
     for (int i = next; i < pass_count && !*stopped; i++) {
         const pass_row *row = &pass_table[i];
-        bool skip = row->lora && !pass_lora_rank(g->cfg);
+        bool skip = row->lora && !g->cfg->lora_r;
         if (!skip && !run(g, row))
             return false;
         *stopped = stop && !strcmp(stop, row->name);
@@ -375,14 +404,14 @@ pass_run(ir_module *m, const pass_target *target, bool *stopped)
     running = &g;
     ef_assert_hook = write_reproducer;
     bool ok = check_names(ctx, cfg) && recompute_facts(m) &&
-              (!strcmp(cfg->verify, "none") || verify(&g, "import"));
+              (!strcmp(cfg->verify, "none") || !ir_verify(m));
     if (ok) {
         g.text = text_of(m);
         show(&g, (column){.name = "import", .ir = g.text});
         ok = cfg->given_run_pass ? run_listed(&g) : run_rest(&g, stopped);
     }
     if (ok && !strcmp(cfg->verify, "end"))
-        ok = verify(&g, "the last");
+        verify(&g, g.columns.at[g.columns.n - 1].name);
     if (cfg->dump && g.columns.n)
         ok = dump(&g) && ok;
     if (cfg->time)

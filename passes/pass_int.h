@@ -18,8 +18,6 @@ extern const char *const pass_fact_name[]; /* by bit of pass_fact */
 
 /* Is name an element of the comma list (NULL: empty)? */
 bool pass_in_list(const char *list, const char *name);
-/* Rank of the adapters that the options ask for; 0: no LoRA. */
-int64_t pass_lora_rank(const ef_config *);
 
 /* ---- cse.c ---- */
 bool pass_same_attr(const ir_attr *, const ir_attr *);

@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+enum { MOST_RESULTS = 8 }; /* of an op */
+
 typedef struct place { /* of a value; hangs on ir_value.aux while the pass runs */
     int where;         /* PASS_IN_REGISTER .. PASS_IN_OPERAND, or 0: the arena */
     int last;          /* last instruction that reads it or a view of it */
@@ -149,10 +151,10 @@ where_is(const plan *p, const ir_op *op, int result)
 static void
 settle_results(plan *p)
 {
-    int64_t at[IR_MAX_RANK];
+    int64_t at[MOST_RESULTS];
     for (int s = 0; s < p->steps.n; s++) {
         ir_op *op = p->steps.at[s].op;
-        EF_ASSERT(op->nres <= (int)EF_COUNT(at));
+        EF_ASSERT(op->nres <= MOST_RESULTS);
         for (int i = 0; i < op->nres; i++) {
             place *pl = EF_NEW(p->pc->scratch, place);
             pl->where = where_is(p, op, i);
@@ -303,7 +305,7 @@ place_values(plan *p)
 static void
 write_offsets(plan *p)
 {
-    int64_t at[IR_MAX_RANK];
+    int64_t at[MOST_RESULTS];
     for (int s = 0; s < p->steps.n; s++) {
         ir_op *op = p->steps.at[s].op;
         for (int i = 0; i < op->nres; i++) {

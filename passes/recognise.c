@@ -201,6 +201,30 @@ report(const recogniser *r)
     ef_report(r->m->ctx, "recognised:%s", b.n ? b.s : " nothing");
 }
 
+/* Every name in --no-recognise is that of a row. */
+static bool
+check_names(pass_ctx *pc, const char *list)
+{
+    ef_ctx *ctx = pc->m->ctx;
+    char *rest, *copy = ef_strdup(pc->scratch, list ? list : "");
+    for (char *p = strtok_r(copy, ",", &rest); p; p = strtok_r(NULL, ",", &rest)) {
+        bool known = !strcmp(p, "all");
+        ef_buf b = {.arena = pc->scratch};
+        for (size_t i = 0; i < EF_COUNT(rows); i++) {
+            known |= !strcmp(p, rows[i].name);
+            if (!b.n || !pass_in_list(b.s, rows[i].name))
+                ef_putf(&b, "%s%s", b.n ? "," : "", rows[i].name);
+        }
+        if (known)
+            continue;
+        ef_error(ctx, NULL, E_OPT_VALUE, "no-recognise",
+                 ef_printf(ctx->arena, "no recogniser is called '%s'", p));
+        ef_note(ctx, "recognisers are %s, or all", b.s);
+        return false;
+    }
+    return true;
+}
+
 /* Needs TYPED; gives FUSED: what the rows of recognise.def know is one op.
  *
  *     %s = sigmoid %x : f32[2,4]
@@ -211,6 +235,8 @@ pass_recognise(pass_ctx *pc)
 {
     const char *off = pc->m->ctx->cfg->no_recognise;
     recogniser r = {.pc = pc, .m = pc->m};
+    if (!check_names(pc, off))
+        return false;
     if (!pc->m->step || pass_in_list(off, "all"))
         return true;
     for (size_t i = 0; i < EF_COUNT(rows); i++) {

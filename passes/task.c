@@ -18,8 +18,8 @@ enum { LOGITS_BYTES = 64 << 20 }; /* that exist at a time, see head_ce */
 
 static const struct {
     const char *name;
-    bool per_token,
-        vocabulary; /* a row of logits a token; its columns are the vocabulary */
+    bool per_token;  /* a row of logits a token */
+    bool vocabulary; /* whose columns are the vocabulary */
 } tasks[] = {
     [TASK_CAUSAL_LM] = {"causal-lm", true, true},
     [TASK_SEQ_CLS] = {"seq-cls", false, false},
@@ -165,6 +165,8 @@ check_logits(const task *t)
                     ir_type_text(t->ctx, type));
     if (tasks[t->kind].vocabulary && labels)
         return fail(t, "--num-labels has no meaning for task %s", name);
+    if (strcmp(t->ctx->cfg->pool, ef_config_default.pool))
+        return fail(t, "--pool is of a new head, and the model has one");
     if (labels && labels != columns)
         return fail(t,
                     "--num-labels is %" PRId64 ", and the model's head has %" PRId64
@@ -175,8 +177,7 @@ check_logits(const task *t)
              "logits have %" PRId64 " columns but the embedding has %" PRId64
              " rows: token ids can't be labels",
              columns, t->vocab);
-        ef_hint(t->ctx, "if the columns are classes, give --task %s",
-                t->kind == TASK_CAUSAL_LM || type->rank == 3 ? "token-cls" : "seq-cls");
+        ef_hint(t->ctx, "if the columns are classes, give --task token-cls");
         return false;
     }
     return true;
@@ -300,5 +301,5 @@ pass_task(pass_ctx *pc)
     tell(&t);
     add_loss(&t);
     pass_remove_dead(m->step);
-    return task_set_classes(m, IR_TRAIN, !pass_lora_rank(m->ctx->cfg));
+    return task_set_classes(m, IR_TRAIN, !m->ctx->cfg->lora_r);
 }

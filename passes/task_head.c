@@ -118,8 +118,13 @@ static ir_value *
 pool(task *t, ir_builder *b)
 {
     const char *how = t->ctx->cfg->pool;
-    if (t->out->type->rank == 2)
-        how = "pooler"; /* the main output is a vector per row already */
+    if (t->out->type->rank == 2) { /* a vector per row already */
+        if (!strcmp(how, "mean"))
+            return fail(t, "--pool mean: the model's output has no tokens",
+                        "leave --pool out"),
+                   NULL;
+        how = "pooler";
+    }
     ir_meta_set(t->m, "pool", how);
     if (!strcmp(how, "pooler"))
         return use_pooler(t) ? t->out : NULL;

@@ -39,8 +39,6 @@ const char *task_output_name(const task *, int i);
 void task_mark_reached(const ir_func *);
 /* Is p a weight that could be trained: not a constant, of floats, more than one element? */
 bool task_is_weight(const ir_param *);
-/* Does the comma list of patterns name p, by its name, PyTorch's or the initializer's? */
-bool task_named(const char *patterns, const ir_param *);
 /* Classes of all weights: `base` for those that the loss reaches, frozen for the others, and
  * then --freeze and --trainable. tell: reports it. false: said why. */
 bool task_set_classes(ir_module *, ir_pclass base, bool tell);

@@ -39,6 +39,7 @@ task_is_weight(const ir_param *p)
            ir_type_count(p->value->type) > 1;
 }
 
+/* By its name, PyTorch's or the initializer's. */
 static bool
 fits(const char *pattern, const ir_param *p)
 {
@@ -46,19 +47,13 @@ fits(const char *pattern, const ir_param *p)
            (p->onnx && ef_glob(pattern, p->onnx));
 }
 
-bool
-task_named(const char *patterns, const ir_param *p)
+/* Does the comma list of patterns name p? */
+static bool
+named(ef_ctx *ctx, const char *patterns, const ir_param *p)
 {
-    char one[512];
-    for (const char *s = patterns; s && *s; s += strcspn(s, ","), s += *s == ',') {
-        size_t n = strcspn(s, ",");
-        if (n >= sizeof one)
-            continue;
-        memcpy(one, s, n);
-        one[n] = '\0';
-        if (fits(one, p))
+    for (const char *s = patterns; s && *s; s += strcspn(s, ","), s += *s == ',')
+        if (fits(ef_internn(ctx, s, strcspn(s, ",")), p))
             return true;
-    }
     return false;
 }
 
@@ -142,9 +137,9 @@ report(const ir_module *m, int unreached)
         ef_report(m->ctx, "not trained, since the loss does not reach them: %s%s", b.s,
                   unreached > listed ? ", .." : "");
     ef_report(m->ctx,
-              "trained: %" PRId64 " numbers in %" PRId64 " parameters, frozen: %" PRId64
-              " in %" PRId64,
-              n[1], count[1], n[0], count[0]);
+              "trained: %" PRId64 " numbers in %" PRId64
+              " parameter%s, frozen: %" PRId64 " in %" PRId64,
+              n[1], count[1], count[1] == 1 ? "" : "s", n[0], count[0]);
 }
 
 bool
@@ -163,9 +158,9 @@ task_set_classes(ir_module *m, ir_pclass base, bool tell)
         bool reached = p->value->aux != NULL;
         bool own = p->role != IR_BASE; /* adapters, new heads, modules trained whole */
         p->cls = own || base == IR_TRAIN ? IR_TRAIN : IR_FROZEN;
-        if (task_named(cfg->freeze, p))
+        if (named(m->ctx, cfg->freeze, p))
             p->cls = IR_FROZEN;
-        if (task_named(cfg->trainable, p))
+        if (named(m->ctx, cfg->trainable, p))
             p->cls = IR_TRAIN;
         if (!reached)
             p->cls = IR_FROZEN;

@@ -177,7 +177,7 @@ never_fuses(const ir_op *a, const ir_op *b)
 
 /* In the child: the whole pipeline in an empty folder, with a target that damages. */
 static void
-run_damaged(const char *dir)
+run_damaged(const char *dir, const char *when)
 {
     static const pass_target target = {"test", 64, scratch_that_damages, never_fuses};
     said s;
@@ -185,6 +185,7 @@ run_damaged(const char *dir)
     ef_config cfg = ef_config_default;
     said_open(&s);
     cfg.task = "token-cls";
+    cfg.verify = when;
     cfg.lora_r = 2;
     cfg.lora_targets = "all-linear";
     s.ctx->cfg = &cfg;
@@ -211,7 +212,7 @@ TEST(a_broken_invariant_leaves_a_reproducer)
     fflush(stdout);
     pid_t pid = fork();
     if (!pid)
-        run_damaged(dir);
+        run_damaged(dir, "each");
     int status = 0;
     NEED(waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 70);
@@ -233,6 +234,28 @@ TEST(a_broken_invariant_leaves_a_reproducer)
     ef_arena_free(a);
     unlink(path);
     rmdir(dir);
+}
+
+/* Exit code of the pipeline with the damage, verified `when`; leaves an empty folder. */
+static int
+damaged_exit(const char *when)
+{
+    char dir[] = "/tmp/pass_test.XXXXXX";
+    if (!mkdtemp(dir))
+        return -1;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid)
+        run_damaged(dir, when);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return rmdir(dir) || !WIFEXITED(status) ? -1 : WEXITSTATUS(status);
+}
+
+TEST(what_a_pass_broke_is_a_bug_at_the_end_too)
+{
+    CHECK(damaged_exit("end") == 70);
+    CHECK(damaged_exit("none") == 0);
 }
 
 TEST(dump_has_a_file_per_pass)
