@@ -17,7 +17,13 @@ if ! command -v apt-get >/dev/null; then
     exit 1
 fi
 sudo=""
-[ "$(id -u)" = 0 ] || sudo="sudo"
+if [ "$(id -u)" != 0 ]; then
+    sudo="sudo"
+    if ! command -v sudo >/dev/null; then
+        echo "setup: this needs root: run  apt-get install ${missing[*]}  as root, then again" >&2
+        exit 1
+    fi
+fi
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
