@@ -136,6 +136,25 @@ place_tensors(writer *w, const ir_module *module)
     }
 }
 
+/* The trainer writes floats only: it evaluates models of other types, and trains adapters. */
+static void
+warn_of_types(const writer *w)
+{
+    for (int i = 0; i < w->npiece; i++) {
+        const piece *p = &w->pieces[i];
+        if (!p->param || !strcmp(p->dtype, "f32"))
+            continue;
+        const char *name = p->param->value->name;
+        ef_error(w->m->ctx, name, W_ONNX,
+                 ef_printf(w->m->arena,
+                           "%s is %s in the file, and only float can be written: this "
+                           "trainer will evaluate, but not train",
+                           name, p->dtype));
+        ef_hint(w->m->ctx, "adapters can be trained on it: --lora-r 8");
+        return;
+    }
+}
+
 /* ---- un-sharing ---- */
 
 static void
@@ -395,7 +414,10 @@ fe_write_template(fe_model *m, const ir_module *module, const char *template_pat
     w.copy = ef_alloc(m->arena, COPY_BYTES);
     place_tensors(&w, module);
     add_unshared(&w, module);
-    if (!add_head(&w, module) || !pack(&w))
+    if (!add_head(&w, module))
+        return false;
+    warn_of_types(&w);
+    if (!pack(&w))
         return false;
     qsort(w.pieces, (size_t)w.npiece, sizeof(piece), by_place);
     return write_holes(&w, holes_path);

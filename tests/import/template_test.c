@@ -220,6 +220,25 @@ TEST(shared_ones_are_read_no_more)
     close_fixture(&f);
 }
 
+TEST(a_type_that_can_not_be_written_is_said)
+{
+    fixture f;
+    open_fixture(&f);
+    fe_tensor *t =
+        ef_map_get(&f.m->inits, ef_intern(f.ctx, f.module->params.at[0]->onnx));
+    ((Onnx__TensorProto *)t->proto)->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16;
+    t->bytes /= 2;
+    char *said;
+    size_t n;
+    f.ctx->diag = open_memstream(&said, &n);
+    CHECK(fe_write_template(f.m, f.module, "template.onnx", "template.json"));
+    fclose(f.ctx->diag);
+    f.ctx->diag = stderr;
+    CHECK(f.ctx->nwarning == 1 && strstr(said, "is f16 in the file") != NULL);
+    free(said);
+    close_fixture(&f);
+}
+
 static void
 check_head(const char *pool, const char *mask, const char *const *ops)
 {
