@@ -147,9 +147,9 @@ warn_of_types(const writer *w)
         const char *name = p->param->value->name;
         ef_error(w->m->ctx, name, W_ONNX,
                  ef_printf(w->m->arena,
-                           "%s is %s in the file, and only float can be written: this "
+                           "it is %s in the file, and only float can be written: this "
                            "trainer will evaluate, but not train",
-                           name, p->dtype));
+                           p->dtype));
         ef_hint(w->m->ctx, "adapters can be trained on it: --lora-r 8");
         return;
     }
