@@ -70,8 +70,15 @@ static bool
 write_template(ef_ctx *ctx, ir_module *m, fe_model *model, const char *dir)
 {
     const char *path = ir_meta_get(m, "model");
-    if (!path || ir_meta_get(m, "lora.r"))
+    if (ir_meta_get(m, "lora.r") || (!path && !ctx->cfg->build))
         return true;
+    if (!path) {
+        ef_error(ctx, NULL, E_CG_OUTPUT, "template.onnx",
+                 "the text has no meta model, so a trainer could not write it trained");
+        ef_hint(ctx, "train adapters with --lora-r, or look at the sources of "
+                     "--no-build");
+        return false;
+    }
     fe_model *use = model ? model : reread_model(ctx, m, path);
     bool ok =
         use && fe_write_template(use, m, ef_printf(ctx->arena, "%s/template.onnx", dir),

@@ -232,7 +232,7 @@ report_missing(fe_imp *im, const missing *what, const char **hint)
     const fe_node *n = what->first;
     const char *domain = domain_of(n), *op = fe_str(n->p->op_type);
     ef_error(im->ctx, n->loc, E_ONNX_UNSUPPORTED, op, *domain ? domain : "ai.onnx",
-             fe_opset(im->f, domain), what->count);
+             fe_opset(im->f, domain), what->count, what->count == 1 ? "" : "s");
     const char *h = is_function(im, n)
                         ? "a local function: export without export_modules_as_functions"
                         : hint_for(domain, op);

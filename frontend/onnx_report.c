@@ -37,8 +37,9 @@ report_model(fe_imp *im)
         ops++;
     ef_report(im->ctx, "%-11s %s: %s, by %s", "model", im->f->path,
               family ? family : "family unknown", ir_meta_get(im->m, "exporter"));
-    ef_report(im->ctx, "%-11s %d nodes of %zu reach an output; folded to %d ops",
-              "graph", im->main->order.n, im->main->p->n_node, ops);
+    ef_report(im->ctx, "%-11s %d of %zu node%s reach an output; folded to %d op%s",
+              "graph", im->main->order.n, im->main->p->n_node,
+              im->main->p->n_node == 1 ? "" : "s", ops, ops == 1 ? "" : "s");
 }
 
 static void
@@ -102,8 +103,9 @@ report_units(fe_imp *im)
         ef_report(im->ctx, "%-11s one: no layers were found by name", "units");
         return;
     }
-    ef_report(im->ctx, "%-11s embeddings, %d layers (%s%s%s), head", "units", n,
-              im->layers.at[0], n > 1 ? " .. " : "", n > 1 ? im->layers.at[n - 1] : "");
+    ef_report(im->ctx, "%-11s embeddings, %d layer%s (%s%s%s), head", "units", n,
+              n == 1 ? "" : "s", im->layers.at[0], n > 1 ? " .. " : "",
+              n > 1 ? im->layers.at[n - 1] : "");
 }
 
 static void

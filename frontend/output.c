@@ -232,8 +232,11 @@ fe_output_commit(fe_output *o)
         remove_tree(o->temp);
     }
     o->temp = NULL;
-    ef_report(o->ctx, "%s: %s/%s", o->ctx->cfg->build ? "trainer" : "sources", o->dir,
-              o->ctx->cfg->build ? "trainer" : "src");
+    if (o->ctx->cfg->build)
+        ef_report(o->ctx, "trainer: %s/trainer", o->dir);
+    else
+        ef_report(o->ctx, "sources: %s/src; make -C %s/src builds %s/trainer", o->dir,
+                  o->dir, o->dir);
     return true;
 }
 

@@ -5,7 +5,8 @@
 #   verify/*.ir      "; error: TEXT" stands on each line that is reported, on no other;
 #                    exit code 1
 #   cases            the text after each pass prints back, and the pipeline that goes on
-#                    from it ends where the one that was not interrupted ends
+#                    from it ends where the one that was not interrupted ends; the
+#                    planned text makes the same trainer as the model
 efficc=$1/efficc
 here=$(dirname "$0")
 out=$(mktemp -d) || exit 1
@@ -49,10 +50,17 @@ goes_on() { # CASE OPTION...
         "$efficc" "$f" --stop-after=plan --quiet "$@" > "$out/got" &&
             cmp "$out"/dump/*-plan.ir "$out/got" || return 1
     done
+    "$efficc" "$out"/dump/*-plan.ir -o "$out/again" --no-build --force --quiet "$@" &&
+        diff -r -x plan.json "$out/model" "$out/again"
 }
 
 goes_on bert-legacy17 --batch 2 --seq 16
 result $? "bert-legacy17"
+grep -v '^meta model ' "$out"/dump/*-plan.ir > "$out/orphan.ir"
+"$efficc" "$out/orphan.ir" -o "$out/orphan" 2> "$out/err"
+[ $? = 1 ] && grep -q 'template.onnx: the text has no meta model' "$out/err" &&
+    [ ! -e "$out/orphan" ]
+result $? "a text without its model"
 goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-r 4
 result $? "gpt2-legacy14 under LoRA"
 
