@@ -19,14 +19,23 @@
 
 enum { RT_ABI = 1, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
 
-typedef struct rt_stream rt_stream; /* order of execution; CPU: the caller's own order */
-typedef struct rt_future rt_future; /* a collective in flight; none exists on one rank */
+/* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
+ * flight; none exists on one rank. */
+typedef struct rt_stream rt_stream;
+typedef struct rt_future rt_future;
 
 /* ---- what the generated program tells the runtime ---- */
 
 /* Classes of the flat buffers: each unit has one buffer of each class. */
-typedef enum rt_class { RT_TRAIN, RT_GRAD, RT_STATE_M, RT_STATE_V, RT_FROZEN, RT_CONST,
-                        RT_NCLASSES } rt_class;
+typedef enum rt_class {
+    RT_TRAIN,
+    RT_GRAD,
+    RT_STATE_M,
+    RT_STATE_V,
+    RT_FROZEN,
+    RT_CONST,
+    RT_NCLASSES
+} rt_class;
 
 typedef enum rt_role {
     RT_BASE,   /* a tensor of the model file */
@@ -40,15 +49,20 @@ typedef enum rt_role {
  * are not RT_F32. base.safetensors calls them F32, I64 and BOOL. */
 typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL } rt_dtype;
 
-typedef enum rt_init { RT_INIT_FILE, RT_INIT_ZERO, RT_INIT_KAIMING, RT_INIT_NORMAL } rt_init;
+typedef enum rt_init {
+    RT_INIT_FILE,
+    RT_INIT_ZERO,
+    RT_INIT_KAIMING,
+    RT_INIT_NORMAL
+} rt_init;
 
-typedef struct rt_param { /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST */
-    const char *name;     /* in base.safetensors (RT_INIT_FILE), in the IR, in the template */
-    const char *onnx;     /* initializer it comes from; NULL: none */
+typedef struct rt_param {    /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST */
+    const char *name;        /* in base.safetensors (RT_INIT_FILE), IR and template */
+    const char *onnx;        /* initializer it comes from; NULL: none */
     const char *const *also; /* NULL-terminated: initializers that are copies of it; the
                                 first character is '=' or 'T' (transposed copy) */
-    const char *hf;       /* PyTorch's parameter name; NULL: unknown */
-    bool transposed;      /* PyTorch's layout is the transpose of ours */
+    const char *hf;          /* PyTorch's parameter name; NULL: unknown */
+    bool transposed;         /* PyTorch's layout is the transpose of ours */
     rt_class cls;
     rt_role role;
     rt_dtype dtype;
@@ -59,20 +73,27 @@ typedef struct rt_param { /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONST *
     int64_t dim[RT_MAX_RANK];
     const char *module; /* adapters: PyTorch module they sit on */
     const char *part;   /* adapters on row ranges: "q", "v"; else NULL */
-    int64_t part_start, part_len, part_of; /* output features [start, start+len) of part_of */
+    /* output features [part_start, part_start+part_len) of part_of */
+    int64_t part_start, part_len, part_of;
 } rt_param;
 
-typedef enum rt_input_role { RT_IDS, RT_MASK, RT_TYPES, RT_POSITIONS, RT_TARGETS,
-                             RT_SCALE } rt_input_role;
+typedef enum rt_input_role {
+    RT_IDS,
+    RT_MASK,
+    RT_TYPES,
+    RT_POSITIONS,
+    RT_TARGETS,
+    RT_SCALE
+} rt_input_role;
 
 typedef struct rt_input { /* an argument of step and eval */
     const char *name;
     rt_input_role role;
     int rank;
     int64_t dim[RT_MAX_RANK]; /* int64_t elements; RT_SCALE: one float */
-    bool used;                /* false: the graph takes it but the loss does not need it */
-    int64_t limit; /* values must be below it: rows of the smallest table that they index;
-                      0: they index none */
+    bool used; /* false: the graph takes it but the loss does not need it */
+    /* values must be below it: rows of the smallest table that they index; 0: none */
+    int64_t limit;
 } rt_input;
 
 /* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of
@@ -104,10 +125,10 @@ typedef struct rt_program {
     const char *efficc, *model, *task, *family; /* version; names */
     const char *hash;                           /* of the schedule */
     int64_t batch, seq, vocab, labels, pad;     /* labels: classes; 0: language model */
-    int threads;                                /* at most; the plan's scratch is for them */
-    const char *const *cpu_features;            /* NULL-terminated, __builtin_cpu_supports */
+    int threads;                     /* at most; the plan's scratch is for them */
+    const char *const *cpu_features; /* NULL-terminated, __builtin_cpu_supports */
     int nunit;
-    const char *const *unit;               /* names */
+    const char *const *unit;                  /* names */
     const int64_t (*unit_bytes)[RT_NCLASSES]; /* of each unit's buffers */
     int nparam;
     const rt_param *param;
@@ -117,22 +138,22 @@ typedef struct rt_program {
     const rt_gemm_desc *gemm;
     int64_t arena_bytes, bound_bytes;
     /* offsets in the arena of the functions' results; -1: none */
-    int64_t loss_at, norm2_at;                  /* float, float */
-    int64_t eval_loss_at, eval_right_at;        /* float, int64_t */
-    int64_t eval_prob_at, eval_pred_at;         /* float [.., labels] | int64_t [..] */
+    int64_t loss_at, norm2_at;           /* float, float */
+    int64_t eval_loss_at, eval_right_at; /* float, int64_t */
+    int64_t eval_prob_at, eval_pred_at;  /* float [.., labels] | int64_t [..] */
     /* LoRA; r 0: none */
     int64_t lora_r;
     double lora_alpha, lora_scale;
-    bool lora_rows;                        /* adapters sit on row ranges of a fused matrix */
-    bool lora_fan_in_fan_out;              /* PyTorch's module is a Conv1D */
-    const char *const *lora_targets;       /* NULL-terminated module names for the config */
-    const char *const *modules_to_save;    /* NULL-terminated */
+    bool lora_rows;                  /* adapters sit on row ranges of a fused matrix */
+    bool lora_fan_in_fan_out;        /* PyTorch's module is a Conv1D */
+    const char *const *lora_targets; /* NULL-terminated module names for the config */
+    const char *const *modules_to_save; /* NULL-terminated */
     void (*micro)(rt_run *);  /* fwd and bwd of one micro-batch; gradients add up */
     void (*update)(rt_run *); /* norm, clip, optimizer */
     void (*eval)(rt_run *);
 } rt_program;
 
-typedef struct rt_hyper { /* of the step that runs */
+typedef struct rt_hyper {                                 /* of the step that runs */
     double lr, weight_decay, beta1, beta2, eps, max_norm; /* max_norm 0: no clipping */
     int64_t step;                                         /* from 1 */
     bool sgd, decay_all;                                  /* decay_all: vectors too */
@@ -191,24 +212,26 @@ void rt_gather(rt_stream *, void *y, const void *x, const int64_t *idx, int64_t 
 void rt_gather_grad(rt_stream *, float *dx, const float *dy, const int64_t *idx,
                     int64_t outer, int64_t n, int64_t inner, int64_t m);
 /* y [rows,h] = table [v,h] at ids [rows]. */
-void rt_embed(rt_stream *, float *y, const float *table, const int64_t *ids, int64_t rows,
-              int64_t h);
+void rt_embed(rt_stream *, float *y, const float *table, const int64_t *ids,
+              int64_t rows, int64_t h);
 /* dtable [v,h] (+)= sum of dy rows by id, in order of position. add: +=, else =. */
 void rt_embed_grad(rt_stream *, float *dtable, const float *dy, const int64_t *ids,
                    int64_t rows, int64_t h, int64_t v, bool add, void *scratch);
 /* Over the last dimension of [rows,cols]. Mean and 1/std per row. */
 void rt_layernorm(rt_stream *, float *y, float *mean, float *rstd, const float *x,
-                  const float *w, const float *b, int64_t rows, int64_t cols, float eps);
+                  const float *w, const float *b, int64_t rows, int64_t cols,
+                  float eps);
 void rt_layernorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
-                     const float *x, const float *w, const float *mean, const float *rstd,
-                     int64_t rows, int64_t cols);
+                     const float *x, const float *w, const float *mean,
+                     const float *rstd, int64_t rows, int64_t cols);
 /* dw [cols], db [cols]; either may be NULL. add_*: += . */
-void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy, const float *x,
-                      const float *mean, const float *rstd, int64_t rows, int64_t cols,
-                      bool add_w, bool add_b, void *scratch);
+void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy,
+                      const float *x, const float *mean, const float *rstd,
+                      int64_t rows, int64_t cols, bool add_w, bool add_b,
+                      void *scratch);
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
-void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y, int64_t rows,
-                     int64_t cols);
+void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y,
+                     int64_t rows, int64_t cols);
 /* y [outer, inner] = reduction of x [outer, n, inner] over n; the sum is multiplied with by
  * (1/n: mean). */
 void rt_reduce_sum(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
@@ -232,8 +255,8 @@ void rt_attention_grad(rt_stream *, float *dq, float *dk, float *dv, const float
 /* logits [rows, c], targets [rows] (RT_IGNORE: not supervised): loss[1] = scale[0] * sum of
  * cross entropies; right[1]: supervised rows whose largest logit is the target. */
 void rt_ce(rt_stream *, float *loss, int64_t *right, float *prob /* [rows,c] */,
-           const float *logits, const int64_t *targets, const float *scale, int64_t rows,
-           int64_t c);
+           const float *logits, const int64_t *targets, const float *scale,
+           int64_t rows, int64_t c);
 void rt_ce_grad(rt_stream *, float *loss, float *dlogits, const float *logits,
                 const int64_t *targets, const float *scale, int64_t rows, int64_t c);
 /* logits = x [rows,h] times w ([h,v], or [v,h] under tb) + bias [v] or none, `chunk` rows at

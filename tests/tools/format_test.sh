@@ -8,7 +8,7 @@ if [ -z "$tool" ] || ! "$tool" --version | grep -q 'version 14\.'; then
     exit 77
 fi
 passed=0 failed=0
-for f in */*.[ch] runtime/*/*.[ch] tests/*/*.[ch]; do
+for f in {frontend,ir,passes,codegen,models}/*.[ch] runtime/*/*.[ch] tests/*.[ch] tests/*/*.[ch]; do
     if "$tool" --dry-run --Werror "$f" 2>/dev/null; then
         passed=$((passed + 1))
     else
