@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct hole {
     double at, bytes;
@@ -102,12 +103,31 @@ free_holes(holes *h)
     free(h->at);
 }
 
+/* Does template.onnx have the bytes between the holes, and no others? */
+static int
+check_template(const char *path, const holes *h)
+{
+    struct stat s;
+    double filled = 0;
+    for (int i = 0; i < h->n; i++)
+        filled += h->at[i].bytes;
+    if (stat(path, &s))
+        return rt_fail(RT_USER, "%s: %s", path, strerror(errno));
+    if ((double)s.st_size + filled != h->size)
+        return rt_fail(RT_USER, "%s does not fit template.json; compile again", path);
+    return RT_OK;
+}
+
 int
 rt_onnx_check(const rt_program *p, const char *program_dir)
 {
+    char *template = rt_path(program_dir, "template.onnx");
     holes h;
     int code = read_holes(p, program_dir, &h);
+    if (!code)
+        code = check_template(template, &h);
     free_holes(&h);
+    free(template);
     return code;
 }
 

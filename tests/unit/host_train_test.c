@@ -390,6 +390,18 @@ TEST(a_foreign_folder_is_refused)
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
     toy_heard();
     TOY_HEARD("template.json: No such file");
+    program_folder();
+    toy_write("prog/template.onnx", "012345678");
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("template.onnx does not fit template.json");
+    unlink(toy_path("prog/template.onnx"));
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("template.onnx: No such file");
+    CHECK(access(toy_path("foreign/log.jsonl"), F_OK)); /* not one step was made */
     p.abi = RT_ABI + 1;
     toy_listen();
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
