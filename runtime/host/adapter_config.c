@@ -27,6 +27,20 @@ is_off(const cJSON *item)
     return cJSON_IsNumber(item) && item->valuedouble == 0;
 }
 
+/* PEFT takes PiSSA, OLoRA, LoftQ and so on out of the base weights whenever it makes such
+ * an adapter, so its tensors belong to weights that are not those of the model. */
+static bool
+changes_base(const cJSON *config)
+{
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const char *how = cJSON_GetStringValue(
+        cJSON_GetObjectItemCaseSensitive(config, "init_lora_weights"));
+    for (size_t i = 0; how && i < sizeof harmless / sizeof *harmless; i++)
+        if (!strcmp(how, harmless[i]))
+            return false;
+    return how != NULL;
+}
+
 /* NULL, or the first key that asks for something the program does not compute. */
 static const char *
 unsupported(const cJSON *config)
@@ -49,7 +63,9 @@ unsupported(const cJSON *config)
             return key[i];
     const char *bias =
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "bias"));
-    return bias && strcmp(bias, "none") ? "bias" : NULL;
+    if (bias && strcmp(bias, "none"))
+        return "bias";
+    return changes_base(config) ? "init_lora_weights" : NULL;
 }
 
 /* PEFT matches the keys of a pattern as (.*\.)?(KEY)$. Only plain names are understood. */

@@ -114,6 +114,36 @@ read_header(rt_st *st, const cJSON *header, uint64_t data, uint64_t size)
     return RT_OK;
 }
 
+static int
+by_place(const void *a, const void *b)
+{
+    const rt_st_tensor *x = *(const rt_st_tensor *const *)a,
+                       *y = *(const rt_st_tensor *const *)b;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* The format wants every byte of the data to belong to one tensor. */
+static int
+check_places(const rt_st *st, uint64_t data, uint64_t size)
+{
+    const rt_st_tensor **at = rt_new((size_t)st->n + 1, sizeof *at);
+    for (int i = 0; i < st->n; i++)
+        at[i] = &st->tensor[i];
+    qsort(at, (size_t)st->n, sizeof *at, by_place);
+    int code = RT_OK;
+    for (int i = 0; i < st->n && !code; data += at[i++]->bytes)
+        if (at[i]->at != data)
+            code = rt_fail(RT_USER, "%s: tensor '%.200s' %s the one before it",
+                           st->path, at[i]->name,
+                           at[i]->at < data ? "overlaps" : "does not begin behind");
+    if (!code && data != size)
+        code = rt_fail(RT_USER, "%s has bytes behind its last tensor", st->path);
+    free(at);
+    return code;
+}
+
 int
 rt_st_open(rt_st *st, const char *path)
 {
@@ -138,6 +168,8 @@ rt_st_open(rt_st *st, const char *path)
         code = rt_fail(RT_USER, "%s: the header is not JSON", path);
     else if (!code)
         code = read_header(st, header, 8 + n, size);
+    if (!code)
+        code = check_places(st, 8 + n, size);
     cJSON_Delete(header);
     return code;
 }

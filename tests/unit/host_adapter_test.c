@@ -316,6 +316,11 @@ TEST(what_the_program_does_not_compute)
           RT_USER);
     CHECK(load_with("\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"") == RT_USER);
     TOY_HEARD("peft_type is IA3");
+    CHECK(load_with("\"init_lora_weights\": true",
+                    "\"init_lora_weights\": \"pissa_niter_4\"") == RT_USER);
+    TOY_HEARD("init_lora_weights is not supported");
+    CHECK(load_with("\"init_lora_weights\": true",
+                    "\"init_lora_weights\": \"gaussian\"") == RT_OK);
     CHECK(load_with("\"r\": 2", "\"r\": \"2\"") == RT_USER);
     CHECK(load_with("\"r\": 2", "\"r\": 8") == RT_USER);
     TOY_HEARD("--lora-r");

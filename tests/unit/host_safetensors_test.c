@@ -125,6 +125,24 @@ TEST(broken_headers_are_refused)
             "up to 8");
 }
 
+TEST(every_byte_belongs_to_one_tensor)
+{
+#define TWO(a, b)                                                        \
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[" a "]}," \
+    "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[" b "]}}"
+    refuses(TWO("0,12", "0,12"), "'b' overlaps");
+    refuses(TWO("8,20", "0,12"), "'a' overlaps");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[16,24]}}",
+            "'a' does not begin behind");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,20]}}",
+            "bytes behind its last tensor");
+    rt_st st;
+    CHECK(rt_st_open(&st, raw("exact", TWO("12,24", "0,12"), six, sizeof six)) ==
+          RT_OK);
+    rt_st_close(&st);
+#undef TWO
+}
+
 TEST(a_header_longer_than_the_file_is_refused)
 {
     rt_st st;
