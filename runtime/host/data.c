@@ -272,11 +272,30 @@ note_unknown(reader *r, const cJSON *row)
     }
 }
 
+/* Parsers differ in which of two values under one name they take. */
+static bool
+says_twice(reader *r, const cJSON *row)
+{
+    for (int f = 0; f < RT_NFIELDS; f++) {
+        int n = 0;
+        const cJSON *item;
+        cJSON_ArrayForEach(item, row)
+        {
+            n += !strcmp(item->string, field_name[f]);
+        }
+        if (n > 1)
+            return !bad(r, "has %s twice", field_name[f]);
+    }
+    return false;
+}
+
 static void
 read_row(reader *r, const cJSON *row)
 {
     rt_data *d = r->d;
     const cJSON *item[RT_NFIELDS];
+    if (says_twice(r, row))
+        return;
     for (int f = 0; f < RT_NFIELDS; f++) {
         item[f] = cJSON_GetObjectItemCaseSensitive(row, field_name[f]);
         if (!item[f])

@@ -198,6 +198,8 @@ TEST(bad_rows_are_named)
     refuses("seq-cls", "{\"input_ids\": [1], \"labels\": 0.5}", "not a whole number");
     refuses("seq-cls", "{\"input_ids\": [1]}", "has no labels");
     refuses("seq-cls", "{\"labels\": 1}", "has no input_ids");
+    refuses("seq-cls", "{\"input_ids\": [1], \"labels\": 1, \"labels\": 2}",
+            "has labels twice");
     refuses("seq-cls", "{\"input_ids\": [], \"labels\": 1}", "input_ids is empty");
     refuses("seq-cls", "{\"input_ids\": 3, \"labels\": 1}", "must be a list");
     refuses("seq-cls", "{\"input_ids\": [8], \"labels\": 1}",
