@@ -342,6 +342,7 @@ contradicts(const ir_module *m, int next)
         int pass; /* that reads it; -1: the import */
     } rows[] = {{"batch", "batch", cfg->batch, -1},
                 {"seq", "seq", cfg->seq, -1},
+                {"num-labels", "labels", cfg->num_labels, AT_task},
                 {"lora-r", "lora.r", cfg->lora_r, AT_lora}};
     for (size_t i = 0; i < EF_COUNT(rows); i++)
         if (rows[i].given && rows[i].pass < next &&
@@ -352,6 +353,25 @@ contradicts(const ir_module *m, int next)
            too_late(ctx, "task", ir_meta_get(m, "task"), cfg->task);
 }
 
+/* Scratch space depends on threads and the target's library, so a plan holds for the run
+ * that made it: a text that has one is planned again. */
+static bool
+forget_plan(ir_module *m)
+{
+    int kept = 0;
+    for (int i = 0; i < m->passes.n; i++)
+        if (strcmp(m->passes.at[i], pass_table[AT_plan].name))
+            m->passes.at[kept++] = m->passes.at[i];
+    m->passes.n = kept;
+    return recompute_facts(m);
+}
+
+static bool
+skips(const manager *g, const pass_row *row)
+{
+    return row->lora && !g->cfg->lora_r;
+}
+
 /* The pipeline behind the last pass that ran. *stopped: at --stop-after. */
 static bool
 run_rest(manager *g, bool *stopped)
@@ -359,23 +379,42 @@ run_rest(manager *g, bool *stopped)
     ir_module *m = g->pc.m;
     const char *stop = g->cfg->stop_after;
     int next = 0;
+    if (!forget_plan(m))
+        return false;
     for (int i = 0; i < m->passes.n; i++) {
         int after = (int)(find(m->passes.at[i]) - pass_table) + 1;
         next = after > next ? after : next;
     }
     if (contradicts(m, next))
         return false;
-    *stopped = stop && !strcmp(stop, "import");
-    for (int i = next; i < pass_count && !*stopped; i++) {
-        const pass_row *row = &pass_table[i];
-        bool skip = row->lora && !g->cfg->lora_r;
-        if (!skip && !run(g, row))
-            return false;
-        *stopped = stop && !strcmp(stop, row->name);
-    }
-    if (stop && !*stopped)
+    const pass_row *last = stop ? find(stop) : NULL;
+    if (last && (last < &pass_table[next] || skips(g, last)))
         return ef_error(m->ctx, NULL, E_OPT_VALUE, "stop-after",
                         ef_printf(m->ctx->arena, "pass %s does not run here", stop));
+    *stopped = stop && !last; /* after the import */
+    for (int i = next; i < pass_count && !*stopped; i++) {
+        if (!skips(g, &pass_table[i]) && !run(g, &pass_table[i]))
+            return false;
+        *stopped = last == &pass_table[i];
+    }
+    return true;
+}
+
+/* Every pass of --print-after has run. */
+static bool
+check_printed(const manager *g)
+{
+    ef_ctx *ctx = g->pc.m->ctx;
+    const char *wanted = g->cfg->print_after ? g->cfg->print_after : "";
+    char *list = ef_strdup(ctx->arena, wanted), *rest;
+    for (char *p = strtok_r(list, ",", &rest); p; p = strtok_r(NULL, ",", &rest)) {
+        bool ran = false;
+        for (int i = 0; i < g->columns.n; i++)
+            ran |= !strcmp(g->columns.at[i].name, p);
+        if (!ran)
+            return ef_error(ctx, NULL, E_OPT_VALUE, "print-after",
+                            ef_printf(ctx->arena, "pass %s does not run here", p));
+    }
     return true;
 }
 
@@ -410,6 +449,7 @@ pass_run(ir_module *m, const pass_target *target, bool *stopped)
         show(&g, (column){.name = "import", .ir = g.text});
         ok = cfg->given_run_pass ? run_listed(&g) : run_rest(&g, stopped);
     }
+    ok = ok && check_printed(&g);
     if (ok && !strcmp(cfg->verify, "end"))
         verify(&g, g.columns.at[g.columns.n - 1].name);
     if (cfg->dump && g.columns.n)

@@ -52,15 +52,14 @@ pass_vjp_unbroadcast(pass_vjp *v, const ir_value *x, ir_value *g)
     return g;
 }
 
-/* The only operand's gradient: one op on dy, with attributes, of the operand's type. */
-static bool
-one(pass_vjp *v, ir_op *op, ir_value *dy, ir_opcode code, int nattr,
-    const ir_attr *attr, ir_value **darg)
+/* The gradient of op's only operand: one op on dy, with attributes, of the operand's type. */
+static ir_value *
+apply(pass_vjp *v, const ir_op *op, ir_value *dy, ir_opcode code, int nattr,
+      const ir_attr *attr)
 {
     const ir_type *given = ir_ops[code].flags & IR_TYPED ? op->arg[0]->type : NULL;
-    darg[0] = ir_emit(&v->b, code, pass_vjp_name(v, op->arg[0], ""), 1, &dy, nattr,
-                      attr, given);
-    return true;
+    return ir_emit(&v->b, code, pass_vjp_name(v, op->arg[0], ""), 1, &dy, nattr, attr,
+                   given);
 }
 
 /* ---- elementwise: the table adjoints.def ---- */
@@ -147,7 +146,8 @@ pass_vj_cast(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
              ir_value **darg)
 {
     (void)want;
-    return one(v, op, dres[0], IR_OP_cast, 0, NULL, darg);
+    darg[0] = apply(v, op, dres[0], IR_OP_cast, 0, NULL);
+    return true;
 }
 
 /* ---- structure ---- */
@@ -157,7 +157,8 @@ pass_vj_reshape(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                 ir_value **darg)
 {
     (void)want;
-    return one(v, op, dres[0], IR_OP_reshape, 0, NULL, darg);
+    darg[0] = apply(v, op, dres[0], IR_OP_reshape, 0, NULL);
+    return true;
 }
 
 bool
@@ -170,7 +171,8 @@ pass_vj_transpose(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
     for (int i = 0; i < perm->n; i++)
         inverse[perm->u.l[i]] = i;
     ir_attr attr = ir_attr_l(IR_ATTR_perm, perm->n, inverse);
-    return one(v, op, dres[0], IR_OP_transpose, 1, &attr, darg);
+    darg[0] = apply(v, op, dres[0], IR_OP_transpose, 1, &attr);
+    return true;
 }
 
 bool
@@ -203,7 +205,8 @@ pass_vj_slice(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
               ir_value **darg)
 {
     (void)want;
-    return one(v, op, dres[0], IR_OP_unslice, op->nattr, op->attr, darg);
+    darg[0] = apply(v, op, dres[0], IR_OP_unslice, op->nattr, op->attr);
+    return true;
 }
 
 bool
@@ -211,7 +214,8 @@ pass_vj_unslice(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                 ir_value **darg)
 {
     (void)want;
-    return one(v, op, dres[0], IR_OP_slice, op->nattr, op->attr, darg);
+    darg[0] = apply(v, op, dres[0], IR_OP_slice, op->nattr, op->attr);
+    return true;
 }
 
 bool
