@@ -72,6 +72,8 @@ TEST(wrong_values_are_refused)
     CHECK(PARSE("--train-data", "F", "--learning-rate", "-1") == 1);
     TOY_HEARD("must be from 0");
     CHECK(PARSE("--train-data", "F", "--adam-beta1", "1") == 1);
+    CHECK(PARSE("--train-data", "F", "--threads", "0") == 1);
+    TOY_HEARD("must be from 1");
     CHECK(PARSE("--train-data", "F", "--optim", "lion") == 1);
     TOY_HEARD("adamw|");
     CHECK(PARSE("--train-data", "F", "--optim", "adam") == 1); /* not a prefix match */
