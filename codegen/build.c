@@ -1,7 +1,8 @@
 /* build.c -- sources to an executable with the user's C compiler.
  *
  * step.c is one long line of calls and gains nothing from optimisation; kernels.c holds the
- * loops. Both are compiled at the same time. What the compiler says goes to src/build.log.
+ * loops. Both are compiled at the same time. What the compiler says goes to src/build.log,
+ * which stays if it fails.
  * No shell is involved, so names of folders may hold anything.
  */
 #include "cg_int.h"
@@ -104,6 +105,8 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
                  ? ef_printf(ctx->arena, "the compiler was ended by signal %d at %s",
                              WTERMSIG(status), j->what)
                  : ef_printf(ctx->arena, "the compiler refused %s", j->what));
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
+        return false; /* so was efficc, then, and nothing stays */
     for (int i = 0; i < LINES_SHOWN && *text; i++) {
         size_t n = strcspn(text, "\n");
         ef_note(ctx, "%.*s", (int)n, text);
@@ -172,6 +175,8 @@ cg_build(ef_ctx *ctx, const char *dir)
         return ef_error(ctx, NULL, E_CG_OUTPUT, log_path, strerror(errno));
     bool ok = build(ctx, src, dir, log, log_path);
     fclose(log);
+    if (ok)
+        unlink(log_path); /* it names the temporary folder */
     unlink(ef_printf(a, "%s/step.o", src));
     unlink(ef_printf(a, "%s/kernels.o", src));
     return ok;

@@ -158,6 +158,11 @@ main(int argc, char **argv)
         ctx->cfg = &cfg;
         code = run(ctx);
     }
+    if ((fflush(stdout) || ferror(stdout)) && !code) {
+        ef_error(ctx, NULL, E_FILE, "standard output",
+                 "not everything could be written");
+        code = 1;
+    }
     ef_ctx_free(ctx);
     return code;
 }

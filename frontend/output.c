@@ -154,6 +154,7 @@ fe_output_begin(fe_output *o)
     char *temp = ef_printf(o->ctx->arena, "%s.XXXXXX", o->dir);
     if (!mkdtemp(temp))
         return fault(o, strerror(errno));
+    interrupted = 0;
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
@@ -243,6 +244,10 @@ fe_output_commit(fe_output *o)
 void
 fe_output_keep(fe_output *o)
 {
+    if (interrupted) {
+        fault(o, "interrupted; nothing was written");
+        return;
+    }
     ef_note(o->ctx, "the sources stay in %s", o->temp);
     o->temp = unfinished = NULL;
 }

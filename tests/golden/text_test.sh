@@ -40,6 +40,13 @@ for f in "$here"/verify/*.ir; do
     result $? "$f"
 done
 
+f=$here/../cases/bert-legacy17/model.onnx
+if [ -w /dev/full ]; then
+    "$efficc" "$f" --batch 2 --seq 16 --stop-after=import --quiet > /dev/full 2> "$out/err"
+    [ $? = 1 ] && grep -q 'not everything could be written' "$out/err"
+    result $? "a full disk behind standard output"
+fi
+
 goes_on() { # CASE OPTION...
     model=$here/../cases/$1/model.onnx
     shift
@@ -60,7 +67,7 @@ goes_on() { # CASE OPTION...
 goes_on bert-legacy17 --batch 2 --seq 16
 result $? "bert-legacy17"
 grep -v '^meta model ' "$out"/dump/*-plan.ir > "$out/orphan.ir"
-"$efficc" "$out/orphan.ir" -o "$out/orphan" 2> "$out/err"
+"$efficc" "$out/orphan.ir" -o "$out/orphan" --quiet 2> "$out/err"
 [ $? = 1 ] && grep -q 'template.onnx: the text has no meta model' "$out/err" &&
     [ ! -e "$out/orphan" ]
 result $? "a text without its model"

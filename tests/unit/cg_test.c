@@ -270,6 +270,8 @@ TEST(names_of_any_kind_compile)
     if (!ok)
         printf("%s\n", said_text(&r.s));
     CHECK(ok);
+    /* the same model gives the same files, so no log of this build stays */
+    CHECK(access(ef_printf(r.s.ctx->arena, "%s/src/build.log", r.dir), F_OK) != 0);
     rig_close(&r);
 }
 
@@ -287,6 +289,22 @@ TEST(the_makefile_builds_the_trainer)
         CHECK(system(cmd) == 0 &&
               !stat(ef_printf(r.s.ctx->arena, "%s/trainer", r.dir), &st));
     rig_close(&r);
+}
+
+TEST(functions_that_do_not_fit_are_refused)
+{
+    static const char *const rows[][2] = {
+        {"efficc-ir 1 plan\nunit 0 \"u\"\n", "the module has no function step"},
+        {MODULE("", "  ret") "func $eval() {\n@b: fwd unit=0\n  ret\n}\n",
+         "eval has other arguments than step"},
+        {MODULE("", "  ret") "func $eval(%i : i64[5]) {\n@b: fwd unit=0\n  ret\n}\n",
+         "eval has other arguments than step"}};
+    for (size_t i = 0; i < EF_COUNT(rows); i++) {
+        rig r;
+        rig_open(&r, rows[i][0]);
+        CHECK(!plan_and_emit(&r) && said_has(&r.s, rows[i][1]));
+        rig_close(&r);
+    }
 }
 
 /* ---- files beside the sources ---- */

@@ -3,6 +3,7 @@
 #include "ir/config.h"
 #include "test.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,6 +113,20 @@ TEST(a_failure_leaves_the_older_build)
     CHECK(entries() == 2);
     fe_output_close(o);
     CHECK(has("out/trainer", "one") && entries() == 1);
+    end();
+}
+
+TEST(an_interrupt_leaves_nothing)
+{
+    begin();
+    fe_output *o = fe_output_open(ctx);
+    NEED(o && fe_output_begin(o) && entries() == 1);
+    raise(SIGINT); /* reaches the C compiler, too, which then fails */
+    fe_output_keep(o);
+    fe_output_close(o);
+    fflush(ctx->diag);
+    CHECK(strstr(said, "interrupted; nothing was written") && entries() == 0);
+    CHECK(build("again") && has("out/trainer", "again"));
     end();
 }
 

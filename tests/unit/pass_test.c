@@ -141,6 +141,21 @@ TEST(stopping_where_nothing_runs_is_an_error)
     said_close(&s);
 }
 
+TEST(printing_after_what_does_not_run_is_an_error)
+{
+    said s;
+    bool ok;
+    ef_config cfg = ef_config_default;
+    said_open(&s);
+    cfg.print_after = "lora"; /* behind the stop */
+    cfg.stop_after = "canon";
+    ir_module *m = parse(&s, small);
+    run(&s, m, &cfg, &ok);
+    CHECK(!ok && said_has(&s, "option --print-after: pass lora does not run here"));
+    ir_module_free(m);
+    said_close(&s);
+}
+
 TEST(broken_input_is_not_called_a_bug)
 {
     said s;
