@@ -192,16 +192,32 @@ write_sources(cg *c, const char *dir)
            cg_write(c->ctx, src, "Makefile", &makefile);
 }
 
+/* What a text written by hand may lack. false: said why. */
+static bool
+check_functions(const ir_module *m)
+{
+    const ir_func *step = m->step, *eval = m->eval;
+    if (!step)
+        return ef_error(m->ctx, NULL, E_PLAN, "the module has no function step");
+    bool same = !eval || eval->args.n == step->args.n;
+    for (int i = 0; eval && same && i < step->args.n; i++)
+        same = step->args.at[i]->name == eval->args.at[i]->name &&
+               step->args.at[i]->type == eval->args.at[i]->type;
+    return same || ef_error(m->ctx, NULL, E_PLAN, "eval has other arguments than step");
+}
+
 bool
 cg_emit(ir_module *m, const pass_target *target, const char *dir)
 {
+    EF_ASSERT(!strcmp(target->name, "cpu"));
+    if (!check_functions(m))
+        return false;
     cg c = {.m = m,
             .ctx = m->ctx,
             .arena = ef_arena_new(),
             .attn = {.type = "rt_attn", .stem = "attn"},
             .head = {.type = "rt_head", .stem = "head"},
             .move = {.type = "rt_block_copy", .stem = "move"}};
-    EF_ASSERT(!strcmp(target->name, "cpu") && m->step);
     c.threads = count_threads(m->ctx);
     bool ok = write_sources(&c, dir) && cg_plan_json(&c, dir) && cg_weights(m, dir);
     ef_arena_free(c.arena);

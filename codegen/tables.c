@@ -54,10 +54,8 @@ name_inputs(cg *c, ef_buf *b)
         const char *ctype = cg_ctype(v->type->dtype),
                    *name = cg_ident(c, "in_", v->name);
         set_name(c, v, name);
-        if (eval) {
-            EF_ASSERT(i < eval->args.n && eval->args.at[i]->name == v->name);
+        if (eval)
             set_name(c, eval->args.at[i], name);
-        }
         ef_putf(b, "#define %s ((const %s *)run->input[%d]) %s\n", name,
                 ctype ? ctype : "void", i, type_comment(c, v));
     }
