@@ -2,7 +2,8 @@
  *
  * A column per pass; a pass that changed nothing is merged with its neighbour. Lines that
  * the column to the left does not have are marked. A click on a %value or $param marks it
- * in every column, another click takes the mark away.
+ * in every column and scrolls the others to where it stands, another click takes the mark
+ * away.
  */
 #include <string.h>
 
@@ -11,8 +12,9 @@
 static const char style[] =
     "body{margin:0;font:12px/1.4 monospace;color:#222;background:#fff}\n"
     "h1{font-size:14px;margin:8px}\n"
-    "main{display:flex;align-items:flex-start}\n"
-    "section{border-left:1px solid #bbb;padding:0 8px;flex:none}\n"
+    "main{display:flex;align-items:flex-start;overflow-x:auto}\n"
+    "section{border-left:1px solid #bbb;padding:0 8px;flex:none;position:relative;"
+    "max-width:46vw;height:calc(100vh - 64px);overflow:auto}\n"
     "section.shut pre{display:none}\n"
     "h2{font-size:12px;position:sticky;top:0;background:#eee;margin:0 -8px;"
     "padding:4px 8px;cursor:pointer}\n"
@@ -29,6 +31,11 @@ static const char script[] =
     "  const name=e.target.textContent,on=!e.target.classList.contains('on');\n"
     "  for(const a of document.getElementsByTagName('a'))\n"
     "    if(a.textContent==name)a.classList.toggle('on',on);\n"
+    "  const own=e.target.closest('section'),y=e.target.offsetTop-own.scrollTop;\n"
+    "  for(const s of document.getElementsByTagName('section')){\n"
+    "    const a=[...s.getElementsByTagName('a')].find(a=>a.textContent==name);\n"
+    "    if(on&&a&&s!=own)s.scrollTo(0,a.offsetTop-y);\n"
+    "  }\n"
     "});\n";
 
 static void

@@ -346,6 +346,8 @@ TEST(html_has_a_column_per_pass_that_changed_something)
     CHECK(strstr(page, "&lt;a&gt; <a>%x</a> &amp; <span class=loc>&quot;%loc&quot;") !=
           NULL);
     CHECK(strstr(page, "<span class=new><a>%y</a> = exp <a>$w</a></span>") != NULL);
+    /* two columns fit on a screen, and a click scrolls the others to the value */
+    CHECK(strstr(page, "max-width:46vw") && strstr(page, "s.scrollTo("));
     free(page);
 }
 
