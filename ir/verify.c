@@ -18,7 +18,8 @@
  *      optim updates an IR_TRAIN param from its IR_GRAD and two IR_STATE, in an update
  *      block. No other op touches IR_GRAD and IR_STATE params.
  * V9   A param's unit exists; it has what its init needs. IR_GRAD and IR_STATE, and only
- *      those, belong to an IR_TRAIN param that stands above and has the same dims.
+ *      those, belong to an IR_TRAIN param that stands above, in the same unit and with the
+ *      same dims; there is one IR_GRAD at most of each.
  *      Adapters name their module; rows of a part lie within part_of.
  * V10  Planned params of one unit, class and, for states, order do not overlap.
  * V11  A planned op has one offset a result in `at`, and two numbers in `ws`.
@@ -34,8 +35,10 @@
 typedef struct verifier {
     const ir_module *m;
     ef_arena *arena;
-    ef_map uses; /* ir_value* -> uses seen, as a number + 1; its keys are all params,
-                       arguments and results that are known so far */
+    /* ir_value* -> uses seen, as a number + 1; its keys are all params, arguments and
+     * results that are known so far */
+    ef_map uses;
+    ef_map graded;    /* params whose gradient was seen */
     const void *what; /* that is checked: param, function, block or op */
     const char *loc;  /* ONNX node or initializer of it, or NULL */
     const ir_op *op;  /* that is checked, or NULL */
@@ -114,10 +117,17 @@ check_owner(verifier *v, const ir_param *p)
     if (!ef_map_has(&v->uses, p->of->value) || p->of->cls != IR_TRAIN)
         fault(v, "$%s belongs to $%s, expected a trained parameter above it", name,
               p->of->value->name);
+    else if (p->cls == IR_GRAD && ef_map_has(&v->graded, p->of))
+        fault(v, "$%s is a second gradient of $%s", name, p->of->value->name);
+    else if (p->unit != p->of->unit)
+        fault(v, "$%s is in unit %d, expected %d as $%s", name, p->unit, p->of->unit,
+              p->of->value->name);
     else if (t != p->value->type)
         fault(v, "$%s is %s, expected %s as $%s has", name,
               ir_type_text(v->m->ctx, p->value->type), ir_type_text(v->m->ctx, t),
               p->of->value->name);
+    if (p->cls == IR_GRAD)
+        ef_map_set(v->arena, &v->graded, p->of, v);
 }
 
 static void
