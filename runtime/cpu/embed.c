@@ -11,7 +11,8 @@ void
 rt_embed(rt_stream *s, float *y, const float *table, const int64_t *ids, int64_t rows,
          int64_t h)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *h))
+    int team = rt_team(s, rows * h);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++)
         memcpy(y + r * h, table + ids[r] * h, (size_t)h * sizeof *y);
 }
@@ -23,16 +24,23 @@ rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads)
     return 0;
 }
 
-/* One slice: dx [n, inner] += dy [m, inner] at rows idx. Columns [c0, c1). */
+typedef struct rows_sum { /* dx [n, inner] += dy [m, inner] at rows idx */
+    float *dx;
+    const float *dy;
+    const int64_t *idx;
+    int64_t n, m, inner;
+} rows_sum;
+
+/* The c-th group of columns. */
 static void
-add_rows(float *dx, const float *dy, const int64_t *idx, int64_t n, int64_t m,
-         int64_t inner, int64_t c0, int64_t c1)
+add_rows(const rows_sum *s, int64_t c)
 {
-    for (int64_t j = 0; j < m; j++) {
-        float *to = dx + (idx[j] < 0 ? idx[j] + n : idx[j]) * inner;
-        const float *from = dy + j * inner;
-        for (int64_t c = c0; c < c1; c++)
-            to[c] += from[c];
+    int64_t c0 = c * COLS, c1 = rt_min(c0 + COLS, s->inner);
+    for (int64_t j = 0; j < s->m; j++) {
+        float *to = s->dx + (s->idx[j] < 0 ? s->idx[j] + s->n : s->idx[j]) * s->inner;
+        const float *from = s->dy + j * s->inner;
+        for (int64_t k = c0; k < c1; k++)
+            to[k] += from[k];
     }
 }
 
@@ -43,10 +51,11 @@ rt_embed_grad(rt_stream *s, float *dtable, const float *dy, const int64_t *ids,
     (void)scratch;
     if (!add)
         rt_zero(s, dtable, v * h * (int64_t)sizeof *dtable);
-    int64_t nc = (h + COLS - 1) / COLS;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *h))
-    for (int64_t t = 0; t < nc; t++)
-        add_rows(dtable, dy, ids, v, rows, h, t * COLS, rt_min((t + 1) * COLS, h));
+    rows_sum sum = {dtable, dy, ids, v, rows, h};
+    int team = rt_team(s, rows * h);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t c = 0; c < (h + COLS - 1) / COLS; c++)
+        add_rows(&sum, c);
 }
 
 void
@@ -54,7 +63,8 @@ rt_gather(rt_stream *s, void *y, const void *x, const int64_t *idx, int64_t oute
           int64_t n, int64_t inner, int64_t m, int size)
 {
     size_t bytes = (size_t)inner * (size_t)size;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, outer *m *inner))
+    int team = rt_team(s, outer * m * inner);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < outer * m; t++) {
         int64_t o = t / m, at = idx[t % m];
         const char *from =
@@ -69,10 +79,11 @@ rt_gather_grad(rt_stream *s, float *dx, const float *dy, const int64_t *idx,
 {
     int64_t nc = (inner + COLS - 1) / COLS;
     rt_zero(s, dx, outer * n * inner * (int64_t)sizeof *dx);
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, outer *m *inner))
+    int team = rt_team(s, outer * m * inner);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < outer * nc; t++) {
-        int64_t o = t / nc, c = t % nc * COLS;
-        add_rows(dx + o * n * inner, dy + o * m * inner, idx, n, m, inner, c,
-                 rt_min(c + COLS, inner));
+        int64_t o = t / nc;
+        rows_sum sum = {dx + o * n * inner, dy + o * m * inner, idx, n, m, inner};
+        add_rows(&sum, t % nc);
     }
 }

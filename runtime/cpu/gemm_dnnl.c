@@ -223,15 +223,23 @@ rt_gemm_close(rt_stream *s)
     s->gemm = NULL;
 }
 
-static void
-run_own(const rt_stream *s, const gemm_obj *o, const rt_mm *operands, void *scratch)
+static rt_mm
+own_product(const rt_gemm_desc *d)
 {
-    const rt_gemm_desc *d = &o->d;
-    rt_mm g = *operands;
-    g.m = d->m, g.n = d->n, g.k = d->k;
-    g.ta = d->ta, g.tb = d->tb, g.add = d->add, g.alpha = d->alpha;
-    g.lda = d->lda, g.ldb = d->ldb, g.ldc = d->ldc;
-    rt_mm_run_batch(&g, d->batch, d->sa, d->sb, d->sc, s->threads, scratch);
+    return (rt_mm){.m = d->m,
+                   .n = d->n,
+                   .k = d->k,
+                   .ta = d->ta,
+                   .tb = d->tb,
+                   .add = d->add,
+                   .alpha = d->alpha,
+                   .lda = d->lda,
+                   .ldb = d->ldb,
+                   .ldc = d->ldc,
+                   .batch = d->batch,
+                   .sa = d->sa,
+                   .sb = d->sb,
+                   .sc = d->sc};
 }
 
 void
@@ -241,8 +249,9 @@ rt_gemm(rt_stream *s, int i, float *c, const float *a, const float *b,
     gemm_obj *o = &s->gemm->obj[i];
     void *space = o->more ? o->more : scratch;
     if (!o->prim) {
-        rt_mm operands = {.c = c, .a = a, .b = b, .bias = o->d.bias ? bias : NULL};
-        run_own(s, o, &operands, space);
+        rt_mm g = own_product(&o->d);
+        g.c = c, g.a = a, g.b = b, g.bias = o->d.bias ? bias : NULL;
+        rt_mm_run(&g, s->threads, space);
         return;
     }
     const void *data[NARGS] = {a, b, c, space, bias};

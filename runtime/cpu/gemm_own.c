@@ -87,6 +87,7 @@ task(const mm_panel *p, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
                 p->c + i * p->ldc + j,       p->ldc,   (int)rt_min(MR, i1 - i),
                 (int)rt_min(NR, j1 - j),     p->alpha, p->add,
                 p->bias ? p->bias + j : NULL};
+            tile_prefetch(&o);
             tile_mul(p->kk, p->a + i * p->kk, 1, MR, p->b + j * p->kk, NR, &o);
         }
 }
@@ -132,22 +133,16 @@ product(const rt_mm *g, float *scratch)
 }
 
 void
-rt_mm_run_batch(const rt_mm *g, int64_t batch, int64_t sa, int64_t sb, int64_t sc,
-                int threads, void *scratch)
+rt_mm_run(const rt_mm *g, int threads, void *scratch)
 {
+    int64_t batch = rt_max(1, g->batch);
     double work = (double)batch * (double)g->m * (double)g->n * (double)g->k;
 #pragma omp parallel num_threads(work < RT_SMALL ? 1 : threads)
     for (int64_t i = 0; i < batch; i++) {
         rt_mm one = *g;
-        one.a += i * sa;
-        one.b += i * sb;
-        one.c += i * sc;
+        one.a += i * g->sa;
+        one.b += i * g->sb;
+        one.c += i * g->sc;
         product(&one, scratch);
     }
-}
-
-void
-rt_mm_run(const rt_mm *g, int threads, void *scratch)
-{
-    rt_mm_run_batch(g, 1, 0, 0, 0, threads, scratch);
 }

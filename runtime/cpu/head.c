@@ -63,49 +63,60 @@ supervised(int64_t *row, const int64_t *targets, int64_t rows)
     return n;
 }
 
+/* A call and the chunk of it that runs: n supervised rows, listed at row. */
+typedef struct head_call {
+    rt_stream *s;
+    const rt_head *d;
+    head_space p;
+    const float *x, *w, *bias;
+    const int64_t *targets;
+    float scale;
+    const int64_t *row;
+    int64_t n;
+} head_call;
+
 static void
-chunk_logits(rt_stream *s, const rt_head *d, const head_space *p, const int64_t *row,
-             int64_t n, const float *const in[3])
+chunk_logits(const head_call *c)
 {
-    const float *x = in[0], *w = in[1], *bias = in[2];
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, n * d->h))
-    for (int64_t i = 0; i < n; i++)
-        memcpy(p->x + i * d->h, x + row[i] * d->h, (size_t)d->h * sizeof *x);
-    rt_mm g = {.m = n,
+    const rt_head *d = c->d;
+    int team = rt_team(c->s, c->n * d->h);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t i = 0; i < c->n; i++)
+        memcpy(c->p.x + i * d->h, c->x + c->row[i] * d->h, (size_t)d->h * sizeof *c->x);
+    rt_mm g = {.m = c->n,
                .n = d->v,
                .k = d->h,
                .tb = d->tb,
                .alpha = 1,
                .lda = d->h,
                .ldb = d->tb ? d->h : d->v,
-               .ldc = p->ld,
-               .a = p->x,
-               .b = w,
-               .bias = bias,
-               .c = p->logits};
-    rt_mm_run(&g, s->threads, p->mm);
+               .ldc = c->p.ld,
+               .a = c->p.x,
+               .b = c->w,
+               .bias = c->bias,
+               .c = c->p.logits};
+    rt_mm_run(&g, c->s->threads, c->p.mm);
 }
 
-/* Row losses of a chunk; *right and pred where wanted. */
+/* Sum of a chunk's row losses. Counts right ones, fills pred. */
 static double
-chunk_eval(rt_stream *s, const rt_head *d, const head_space *p, const int64_t *row,
-           int64_t n, const int64_t *targets, int64_t *right, int64_t *pred)
+chunk_eval(const head_call *c, int64_t *right, int64_t *pred)
 {
     double part[RT_LOSS_BLOCKS], total = 0;
-    int64_t hit[RT_LOSS_BLOCKS];
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, n * d->v))
+    int64_t hit[RT_LOSS_BLOCKS], n = c->n, v = c->d->v;
+    int team = rt_team(c->s, n * v);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
         part[b] = 0, hit[b] = 0;
         for (int64_t i = n * b / RT_LOSS_BLOCKS; i < n * (b + 1) / RT_LOSS_BLOCKS;
              i++) {
-            float *x = p->logits + i * p->ld, sum;
-            int64_t t = targets[row[i]];
-            float xt = x[t], max = row_max(x, d->v);
-            int64_t best = row_argmax(x, d->v, max);
-            row_exp(x, x, d->v, &sum);
+            float *x = c->p.logits + i * c->p.ld, sum;
+            int64_t r = c->row[i], t = c->targets[r];
+            float xt = x[t];
+            pred[r] = row_argmax(x, v, row_max(x, v));
+            hit[b] += pred[r] == t;
+            float max = row_exp(x, x, v, &sum);
             part[b] += row_loss(max, sum, xt);
-            hit[b] += best == t;
-            pred[row[i]] = best;
         }
     }
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
@@ -120,37 +131,40 @@ rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, const float
            const float *w, const int64_t *targets, const float *scale,
            const float *bias, const rt_head *d, void *scratch)
 {
-    head_space p = space_of(d, false, scratch);
-    int64_t n = supervised(p.row, targets, d->rows);
+    head_call c = {s,    d, space_of(d, false, scratch), x, w, bias, targets, *scale,
+                   NULL, 0};
+    int64_t n = supervised(c.p.row, targets, d->rows);
     double total = 0;
     *right = 0;
     for (int64_t r = 0; r < d->rows; r++)
         pred[r] = -1;
     for (int64_t i = 0; i < n; i += d->chunk) {
-        int64_t c = rt_min(d->chunk, n - i);
-        chunk_logits(s, d, &p, p.row + i, c, (const float *const[3]){x, w, bias});
-        total += chunk_eval(s, d, &p, p.row + i, c, targets, right, pred);
+        c.row = c.p.row + i;
+        c.n = rt_min(d->chunk, n - i);
+        chunk_logits(&c);
+        total += chunk_eval(&c, right, pred);
     }
     *loss = (float)(total * (double)*scale);
 }
 
-/* Logits become d logits. */
+/* Sum of a chunk's row losses; logits become d logits. */
 static double
-chunk_dlogits(rt_stream *s, const rt_head *d, const head_space *p, const int64_t *row,
-              int64_t n, const int64_t *targets, float scale)
+chunk_dlogits(const head_call *c)
 {
     double part[RT_LOSS_BLOCKS], total = 0;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, n * d->v))
+    int64_t n = c->n, v = c->d->v;
+    int team = rt_team(c->s, n * v);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
         part[b] = 0;
         for (int64_t i = n * b / RT_LOSS_BLOCKS; i < n * (b + 1) / RT_LOSS_BLOCKS;
              i++) {
-            float *x = p->logits + i * p->ld, sum;
-            int64_t t = targets[row[i]];
-            float xt = x[t], max = row_exp(x, x, d->v, &sum);
+            float *x = c->p.logits + i * c->p.ld, sum;
+            int64_t t = c->targets[c->row[i]];
+            float xt = x[t], max = row_exp(x, x, v, &sum);
             part[b] += row_loss(max, sum, xt);
-            row_scale(x, d->v, scale / sum);
-            x[t] -= scale;
+            row_scale(x, v, c->scale / sum);
+            x[t] -= c->scale;
         }
     }
     for (int b = 0; b < RT_LOSS_BLOCKS; b++)
@@ -158,45 +172,50 @@ chunk_dlogits(rt_stream *s, const rt_head *d, const head_space *p, const int64_t
     return total;
 }
 
-/* Gradients of a chunk's x and of the weights. */
 static void
-chunk_grads(rt_stream *s, const rt_head *d, const head_space *p, int64_t n,
-            const float *w, float *dw, float *dbias)
+chunk_dx(const head_call *c, float *dx)
 {
-    int64_t ldw = d->tb ? d->h : d->v;
-    rt_mm gx = {.m = n,
-                .n = d->h,
-                .k = d->v,
-                .tb = !d->tb,
-                .alpha = 1,
-                .lda = p->ld,
-                .ldb = ldw,
-                .ldc = d->h,
-                .a = p->logits,
-                .b = w,
-                .c = p->dx};
-    rt_mm_run(&gx, s->threads, p->mm);
-    rt_mm gw = {.m = d->h,
-                .n = d->v,
-                .k = n,
-                .ta = true,
-                .add = true,
-                .alpha = 1,
-                .lda = d->h,
-                .ldb = p->ld,
-                .ldc = ldw,
-                .a = p->x,
-                .b = p->logits,
-                .c = dw};
+    const rt_head *d = c->d;
+    rt_mm g = {.m = c->n,
+               .n = d->h,
+               .k = d->v,
+               .tb = !d->tb,
+               .alpha = 1,
+               .lda = c->p.ld,
+               .ldb = d->tb ? d->h : d->v,
+               .ldc = d->h,
+               .a = c->p.logits,
+               .b = c->w,
+               .c = c->p.dx};
+    rt_mm_run(&g, c->s->threads, c->p.mm);
+    int team = rt_team(c->s, c->n * d->h);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t i = 0; i < c->n; i++)
+        memcpy(dx + c->row[i] * d->h, c->p.dx + i * d->h, (size_t)d->h * sizeof *dx);
+}
+
+static void
+chunk_dw(const head_call *c, float *dw)
+{
+    const rt_head *d = c->d;
+    rt_mm g = {.m = d->h,
+               .n = d->v,
+               .k = c->n,
+               .ta = true,
+               .add = true,
+               .alpha = 1,
+               .lda = d->h,
+               .ldb = c->p.ld,
+               .ldc = d->v,
+               .a = c->p.x,
+               .b = c->p.logits,
+               .c = dw};
     if (d->tb) {
-        gw.m = d->v, gw.n = d->h;
-        gw.a = p->logits, gw.lda = p->ld;
-        gw.b = p->x, gw.ldb = d->h;
+        g.m = d->v, g.n = d->h, g.ldc = d->h;
+        g.a = c->p.logits, g.lda = c->p.ld;
+        g.b = c->p.x, g.ldb = d->h;
     }
-    if (dw)
-        rt_mm_run(&gw, s->threads, p->mm);
-    if (dbias)
-        rt_colsum(s, dbias, p->logits, n, d->v, p->ld, true, p->sum);
+    rt_mm_run(&g, c->s->threads, c->p.mm);
 }
 
 void
@@ -204,19 +223,22 @@ rt_head_ce_grad(rt_stream *s, float *loss, float *dx, float *dw, float *dbias,
                 const float *x, const float *w, const int64_t *targets,
                 const float *scale, const float *bias, const rt_head *d, void *scratch)
 {
-    head_space p = space_of(d, true, scratch);
-    int64_t n = supervised(p.row, targets, d->rows);
+    head_call c = {s,    d, space_of(d, true, scratch), x, w, bias, targets, *scale,
+                   NULL, 0};
+    int64_t n = supervised(c.p.row, targets, d->rows);
     double total = 0;
     if (n < d->rows)
         rt_zero(s, dx, d->rows * d->h * (int64_t)sizeof *dx);
     for (int64_t i = 0; i < n; i += d->chunk) {
-        int64_t c = rt_min(d->chunk, n - i), *row = p.row + i;
-        chunk_logits(s, d, &p, row, c, (const float *const[3]){x, w, bias});
-        total += chunk_dlogits(s, d, &p, row, c, targets, *scale);
-        chunk_grads(s, d, &p, c, w, dw, dbias);
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, c * d->h))
-        for (int64_t k = 0; k < c; k++)
-            memcpy(dx + row[k] * d->h, p.dx + k * d->h, (size_t)d->h * sizeof *dx);
+        c.row = c.p.row + i;
+        c.n = rt_min(d->chunk, n - i);
+        chunk_logits(&c);
+        total += chunk_dlogits(&c);
+        chunk_dx(&c, dx);
+        if (dw)
+            chunk_dw(&c, dw);
+        if (dbias)
+            rt_colsum(s, dbias, c.p.logits, c.n, d->v, c.p.ld, true, c.p.sum);
     }
     *loss = (float)(total * (double)*scale);
 }

@@ -13,7 +13,8 @@ rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, const float *logit
 {
     double part[RT_LOSS_BLOCKS], total = 0;
     int64_t hit[RT_LOSS_BLOCKS];
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *c))
+    int team = rt_team(s, rows * c);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
         part[b] = 0, hit[b] = 0;
         for (int64_t r = rows * b / RT_LOSS_BLOCKS; r < rows * (b + 1) / RT_LOSS_BLOCKS;
@@ -40,7 +41,8 @@ rt_ce_grad(rt_stream *s, float *loss, float *dlogits, const float *logits,
            const int64_t *targets, const float *scale, int64_t rows, int64_t c)
 {
     double part[RT_LOSS_BLOCKS], total = 0;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *c))
+    int team = rt_team(s, rows * c);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
         part[b] = 0;
         for (int64_t r = rows * b / RT_LOSS_BLOCKS; r < rows * (b + 1) / RT_LOSS_BLOCKS;

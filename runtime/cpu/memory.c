@@ -14,7 +14,7 @@ static char *
 map_aligned(size_t n)
 {
     char *raw = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED)
         return NULL;
     size_t head = (size_t)(-(uintptr_t)raw % HUGE_PAGE);

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* C [m,n] = alpha op(A) op(B) + bias [n] (+ C under add), as rt_gemm_desc says it. */
+/* C [m,n] = alpha op(A) op(B) + bias [n] (+ C under add), as rt_gemm_desc says it. batch: so
+ * many products one after the other, operands sa, sb, sc elements apart; 0: one. */
 typedef struct rt_mm {
     int64_t m, n, k;
     bool ta, tb, add;
@@ -14,14 +15,12 @@ typedef struct rt_mm {
     int64_t lda, ldb, ldc;
     const float *a, *b, *bias; /* bias: NULL, none */
     float *c;
+    int64_t batch, sa, sb, sc;
 } rt_mm;
 
 /* Bytes of scratch, the same for any number of threads. */
 int64_t rt_mm_scratch(int64_t m, int64_t n, int64_t k);
 /* Results do not depend on threads. */
 void rt_mm_run(const rt_mm *, int threads, void *scratch);
-/* `batch` products one after the other in one team; operands sa, sb, sc elements apart. */
-void rt_mm_run_batch(const rt_mm *, int64_t batch, int64_t sa, int64_t sb, int64_t sc,
-                     int threads, void *scratch);
 
 #endif

@@ -39,7 +39,8 @@ void
 rt_layernorm(rt_stream *s, float *y, float *mean, float *rstd, const float *x,
              const float *w, const float *b, int64_t rows, int64_t cols, float eps)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
         const float *in = x + r * cols;
         float *out = y + r * cols;
@@ -75,7 +76,8 @@ rt_layernorm_dx(rt_stream *s, float *dx, const float *dy, const float *x,
                 const float *w, const float *mean, const float *rstd, int64_t rows,
                 int64_t cols)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
         ln_row row = {dy + r * cols, x + r * cols, w, mean[r], rstd[r], cols};
         vf sum_g = {0}, sum_gx = {0}, xh, g;
@@ -133,7 +135,8 @@ rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const float *dy, const floa
     ln_grad g = {dy, x, mean, rstd, cols};
     int64_t nb = rt_row_blocks(rows), nc = (cols + RT_COL_CHUNK - 1) / RT_COL_CHUNK;
     float *pw = scratch, *pb = pw + nb * cols;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < nb * nc; t++) {
         int64_t b = t / nc, c = t % nc * RT_COL_CHUNK;
         int64_t row[2] = {rows * b / nb, rows * (b + 1) / nb};

@@ -19,7 +19,8 @@ void
 rt_sum_partials(rt_stream *s, float *y, const float *part, int64_t blocks, int64_t cols,
                 bool add)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, blocks *cols))
+    int team = rt_team(s, blocks * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t c = 0; c < cols; c += VW) {
         int64_t left = cols - c;
         vf sum = {0};
@@ -44,7 +45,8 @@ rt_colsum(rt_stream *s, float *y, const float *x, int64_t rows, int64_t cols,
 {
     int64_t nb = rt_row_blocks(rows), nc = (cols + RT_COL_CHUNK - 1) / RT_COL_CHUNK;
     float *part = scratch;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < nb * nc; t++) {
         int64_t b = t / nc, c0 = t % nc * RT_COL_CHUNK;
         int64_t c1 = rt_min(c0 + RT_COL_CHUNK, cols);
@@ -93,7 +95,8 @@ rt_reduce_sum(rt_stream *s, float *y, const float *x, int64_t outer, int64_t n,
               int64_t inner, float by)
 {
     int64_t width = LANES * VW, nc = (inner + width - 1) / width;
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, outer *n *inner))
+    int team = rt_team(s, outer * n * inner);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < outer * nc; t++) {
         int64_t o = t / nc, c = t % nc * width;
         if (inner == 1)
@@ -108,7 +111,8 @@ void
 rt_reduce_max(rt_stream *s, float *y, const float *x, int64_t outer, int64_t n,
               int64_t inner)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, outer *n *inner))
+    int team = rt_team(s, outer * n * inner);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t o = 0; o < outer; o++)
         for (int64_t c = 0; c < inner; c++) {
             const float *p = x + o * n * inner + c;
@@ -125,7 +129,8 @@ void
 rt_cumsum(rt_stream *s, int64_t *y, const int64_t *x, int64_t outer, int64_t n,
           int64_t inner)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, outer *n *inner))
+    int team = rt_team(s, outer * n * inner);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < inner; c++) {

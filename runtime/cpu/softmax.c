@@ -8,7 +8,8 @@
 void
 rt_softmax(rt_stream *s, float *y, const float *x, int64_t rows, int64_t cols)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
         float sum, *out = y + r * cols;
         row_exp(out, x + r * cols, cols, &sum);
@@ -20,7 +21,8 @@ void
 rt_softmax_grad(rt_stream *s, float *dx, const float *dy, const float *y, int64_t rows,
                 int64_t cols)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, rows *cols))
+    int team = rt_team(s, rows * cols);
+#pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
         const float *d = dy + r * cols, *p = y + r * cols;
         vf dot = {0};

@@ -122,8 +122,19 @@ run_product(void *arg)
         rt_gemm(stream, p->index, p->c, p->a, p->b, NULL, p->scratch);
         return;
     }
-    rt_mm g = {d->m,   d->n,   d->k,   d->ta, d->tb, d->add, 1,
-               d->lda, d->ldb, d->ldc, p->a,  p->b,  NULL,   p->c};
+    rt_mm g = {.m = d->m,
+               .n = d->n,
+               .k = d->k,
+               .ta = d->ta,
+               .tb = d->tb,
+               .add = d->add,
+               .alpha = 1,
+               .lda = d->lda,
+               .ldb = d->ldb,
+               .ldc = d->ldc,
+               .a = p->a,
+               .b = p->b,
+               .c = p->c};
     rt_mm_run(&g, threads, p->scratch);
 }
 

@@ -156,20 +156,19 @@ TEST(own_product_across_panels)
             rt_gemm_desc d = describe(&z[i], form);
             operands o = make(&d);
             double *want = expect(&d, &o);
-            rt_mm g = {d.m,
-                       d.n,
-                       d.k,
-                       d.ta,
-                       d.tb,
-                       d.add,
-                       1,
-                       d.lda,
-                       d.ldb,
-                       d.ldc,
-                       o.a,
-                       o.b,
-                       d.bias ? o.bias : NULL,
-                       NULL};
+            rt_mm g = {.m = d.m,
+                       .n = d.n,
+                       .k = d.k,
+                       .ta = d.ta,
+                       .tb = d.tb,
+                       .add = d.add,
+                       .alpha = 1,
+                       .lda = d.lda,
+                       .ldb = d.ldb,
+                       .ldc = d.ldc,
+                       .a = o.a,
+                       .b = o.b,
+                       .bias = d.bias ? o.bias : NULL};
             void *out[KT_TEAMS];
             for (int team = 0; team < KT_TEAMS; team++) {
                 g.c = out[team] = kt_copy(o.c, o.nc);
