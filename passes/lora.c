@@ -154,6 +154,31 @@ check_targets(lora *l)
     return true;
 }
 
+/* PEFT saves a module whole or an adapter on it, not both. */
+static bool
+check_apart(const lora *l)
+{
+    for (int i = 0; i < l->m->params.n; i++) {
+        const ir_param *p = l->m->params.at[i];
+        const char *dot = p->hf ? strrchr(p->hf, '.') : NULL;
+        for (int k = 0; dot && p->cls == IR_TRAIN && k < l->targets.n; k++) {
+            const char *name = l->targets.at[k].module->name;
+            size_t n = (size_t)(dot - p->hf);
+            if (strlen(name) != n || memcmp(name, p->hf, n))
+                continue;
+            ef_error(l->ctx, NULL, E_LORA,
+                     ef_printf(l->ctx->arena,
+                               "%s is to be trained, and its module has an adapter; a "
+                               "PEFT file has no place for both",
+                               p->hf));
+            ef_hint(l->ctx, "leave it out of --trainable, or the module out of "
+                            "--lora-targets");
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 print_table(const lora *l, int64_t r, double alpha, double scale)
 {
@@ -218,5 +243,5 @@ pass_lora(pass_ctx *pc)
         adapt(&l, &l.targets.at[i], r, scale);
     print_table(&l, r, alpha, scale);
     set_meta(&l, r, alpha, scale);
-    return task_set_classes(m, IR_FROZEN, true);
+    return task_set_classes(m, IR_FROZEN, true) && check_apart(&l);
 }
