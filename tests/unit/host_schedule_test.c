@@ -27,6 +27,8 @@ TEST(an_epoch_rounds_up)
     CHECK(rt_schedule_of(&o, 75, 8).total == 5);
     o = OPTIONS("--max-steps", "7", "--num-train-epochs", "100");
     CHECK(rt_schedule_of(&o, 75, 8).total == 7);
+    o = OPTIONS("--max-steps", "0", "--num-train-epochs", "2"); /* as Hugging Face */
+    CHECK(rt_schedule_of(&o, 75, 8).total == 20);
 }
 
 TEST(linear_warms_up_and_decays)
