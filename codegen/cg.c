@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { THREADS_MAX = 4096 }; /* scratch space grows with them */
+
 /* ---- the target ---- */
 
 static int
@@ -50,11 +52,17 @@ cg_target(ef_ctx *ctx)
 {
     static const pass_target cpu = {
         .name = "cpu", .align = RT_ALIGN, .scratch = scratch, .fuse = fuse};
-    if (!strcmp(ctx->cfg->target, cpu.name))
+    const char *want = ctx->cfg->target;
+    if (strcmp(want, cpu.name))
+        ef_error(ctx, NULL, E_OPT_VALUE, "target",
+                 ef_printf(ctx->arena, "there is no target '%s', only cpu", want));
+    else if (ctx->cfg->threads > THREADS_MAX)
+        ef_error(ctx, NULL, E_OPT_VALUE, "threads",
+                 ef_printf(ctx->arena,
+                           "%lld is more than %d, the most that are planned",
+                           (long long)ctx->cfg->threads, THREADS_MAX));
+    else
         return &cpu;
-    ef_error(
-        ctx, NULL, E_OPT_VALUE, "target",
-        ef_printf(ctx->arena, "there is no target '%s', only cpu", ctx->cfg->target));
     return NULL;
 }
 

@@ -445,6 +445,9 @@ TEST(an_unknown_target_is_refused)
     r.cfg.target = "abacus";
     CHECK(cg_target(r.s.ctx) == NULL);
     CHECK(said_has(&r.s, "option --target: there is no target 'abacus', only cpu"));
+    r.cfg.target = "cpu";
+    r.cfg.threads = 5000;
+    CHECK(cg_target(r.s.ctx) == NULL && said_has(&r.s, "5000 is more than 4096"));
     rig_close(&r);
 }
 
