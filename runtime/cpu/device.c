@@ -10,16 +10,25 @@
 #include <stdlib.h>
 
 /* __builtin_cpu_supports wants literals. */
-#define FEATURES                                                                       \
-    F("sse4.1")                                                                        \
-    F("sse4.2")                                                                        \
-    F("popcnt")                                                                        \
-    F("avx")                                                                           \
-    F("avx2")                                                                          \
-    F("fma") F("bmi") F("bmi2") F("avx512f") F("avx512bw") F("avx512cd") F("avx512dq") \
-        F("avx512vl") F("avx512ifma") F("avx512vbmi") F("avx512vbmi2") F("avx512vnni") \
-            F("avx512bitalg") F("avx512vpopcntdq") F("avx512bf16") F("gfni")           \
-                F("vpclmulqdq")
+#define FEATURES     \
+    F("sse4.1")      \
+    F("sse4.2")      \
+    F("popcnt")      \
+    F("avx")         \
+    F("avx2")        \
+    F("fma")         \
+    F("bmi")         \
+    F("bmi2")        \
+    F("avx512f")     \
+    F("avx512bw")    \
+    F("avx512cd")    \
+    F("avx512dq")    \
+    F("avx512vl")    \
+    F("avx512ifma")  \
+    F("avx512vbmi")  \
+    F("avx512vbmi2") \
+    F("avx512vnni")  \
+    F("avx512bitalg") F("avx512vpopcntdq") F("avx512bf16") F("gfni") F("vpclmulqdq")
 
 /* NULL, or what keeps this machine from running the program. */
 static const char *
