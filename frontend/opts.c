@@ -90,6 +90,14 @@ help_row(FILE *f, const char *no, const char *name, const char *arg, const char 
     wrapped(f, n, text);
 }
 
+/* Is it a flag that is on unless told otherwise? Only these have a --no- form. */
+static bool
+is_on(const struct option *o)
+{
+    const char *defaults = (const char *)&ef_config_default;
+    return o->kind == K_FLAG && *(const bool *)(defaults + o->field);
+}
+
 void
 fe_help(FILE *f)
 {
@@ -100,15 +108,12 @@ fe_help(FILE *f)
           "DIR/trainer --help shows what that program takes. An .ir file, text of the\n"
           "intermediate representation, goes on from where it was printed.\n",
           f);
-    const ef_config *defaults = &ef_config_default;
     const char *group = "";
     for (size_t i = 0; i < EF_COUNT(options); i++) {
         const struct option *o = &options[i];
         if (strcmp(group, o->group))
             fprintf(f, "\n%s\n", group = o->group);
-        bool on =
-            o->kind == K_FLAG && *(const bool *)((const char *)defaults + o->field);
-        help_row(f, on ? "no-" : "", o->name, o->arg, o->help);
+        help_row(f, is_on(o) ? "no-" : "", o->name, o->arg, o->help);
     }
     fputs("\nOther\n", f);
     help_row(f, "", "help", NULL, "this text (also -h)");
@@ -140,7 +145,7 @@ find(const char *typed, size_t n, bool *off)
         return NULL;
     *off = true;
     for (size_t i = 0; i < EF_COUNT(options); i++)
-        if (options[i].kind == K_FLAG && same(typed + 3, n - 3, options[i].name))
+        if (is_on(&options[i]) && same(typed + 3, n - 3, options[i].name))
             return &options[i];
     return NULL;
 }

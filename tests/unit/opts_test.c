@@ -124,6 +124,7 @@ TEST(bad_values)
         {"--dim a=1,b=0", "not NAME=N"},
         {"--fp32=yes", "takes no value"},
         {"--no-batch", "unknown option"},
+        {"--no-fp32", "unknown option"},
         {"-o", "a value is missing"},
         {"n.onnx", "one model is enough"},
     };
