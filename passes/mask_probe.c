@@ -8,28 +8,19 @@
  * does, the attention stays as plain ops, which compute whatever the mask says.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "canon_int.h"
+#include "mask_int.h"
 #include "pass_int.h"
 #include "recognise_int.h"
 
-enum { OPS_MAX = 64, PROBES = 4, RULES = 4 }; /* rule: bit 0 key mask, bit 1 causal */
-
-typedef struct graph { /* the ops that a mask is computed by */
-    int nop;
-    const ir_op *op[OPS_MAX]; /* operands first */
-    const ir_value *key;      /* the argument it depends on; NULL: none */
-    const ir_value *result;
-    int visits;
-    bool other; /* depends on something that no mask depends on */
-} graph;
+enum { RULES = 4, KINDS = 8 }; /* of rules: bit 0 key mask, bit 1 causal */
 
 static void
-collect(graph *g, const ir_value *v)
+collect(mask_graph *g, const ir_value *v)
 {
-    g->other |= ++g->visits > 4 * OPS_MAX;
+    g->other |= ++g->visits > 4 * MASK_OPS_MAX;
     if (g->other)
         return;
     if (v->param) {
@@ -46,7 +37,7 @@ collect(graph *g, const ir_value *v)
             return;
     for (int i = 0; i < v->def->narg && !g->other; i++)
         collect(g, v->def->arg[i]);
-    g->other |= g->nop == OPS_MAX || !(ir_ops[v->def->code].flags & IR_PURE);
+    g->other |= g->nop == MASK_OPS_MAX || !(ir_ops[v->def->code].flags & IR_PURE);
     if (!g->other)
         g->op[g->nop++] = v->def;
 }
@@ -54,96 +45,19 @@ collect(graph *g, const ir_value *v)
 bool
 mask_like(const ir_value *v)
 {
-    graph g = {0};
+    mask_graph g = {0};
     collect(&g, v);
     return !g.other;
-}
-
-/* ---- evaluation ---- */
-
-typedef struct cell { /* a value of the graph, freed after its last use */
-    const ir_value *v;
-    ef_arena *arena;
-    ir_tensor t;
-    int uses; /* left */
-} cell;
-
-typedef struct run {
-    recogniser *r;
-    const graph *g;
-    const ir_tensor *key; /* contents of the argument */
-    cell cell[OPS_MAX];
-} run;
-
-static cell *
-cell_of(run *u, const ir_value *v)
-{
-    for (int i = 0; i < u->g->nop; i++)
-        if (u->g->op[i]->res[0] == v)
-            return &u->cell[i];
-    return NULL;
-}
-
-/* Contents of an operand that is no op's result; in the arena. NULL: said why. */
-static const ir_tensor *
-leaf(run *u, const ir_value *v, ef_arena *a)
-{
-    if (!v->param)
-        return u->key;
-    ir_tensor *t = EF_NEW(a, ir_tensor);
-    int64_t n = ir_type_count(v->type);
-    t->type = v->type;
-    t->data = EF_NEWN(a, double, n + 1);
-    return ir_read_f64(u->r->m, v->param, 0, 0, n, t->data) ? t : NULL;
-}
-
-static bool
-step(run *u, int i)
-{
-    const ir_op *op = u->g->op[i];
-    cell *c = &u->cell[i];
-    ef_arena *leaves = ef_arena_new();
-    const ir_tensor **arg = EF_NEWN(leaves, const ir_tensor *, op->narg + 1);
-    bool ok = op->nres == 1;
-    for (int k = 0; k < op->narg && ok; k++) {
-        cell *from = cell_of(u, op->arg[k]);
-        arg[k] = from ? &from->t : leaf(u, op->arg[k], leaves);
-        ok = arg[k] != NULL;
-    }
-    c->arena = ef_arena_new();
-    ok = ok && ir_eval_op(u->r->m->ctx, op, arg, &c->t, c->arena);
-    for (int k = 0; k < op->narg && ok; k++) {
-        cell *from = cell_of(u, op->arg[k]);
-        if (from && --from->uses == 0) {
-            ef_arena_free(from->arena);
-            from->arena = NULL;
-        }
-    }
-    ef_arena_free(leaves);
-    return ok;
-}
-
-static void
-count_uses(run *u, const ir_value *result)
-{
-    for (int i = 0; i < u->g->nop; i++)
-        for (int k = 0; k < u->g->op[i]->narg; k++) {
-            cell *c = cell_of(u, u->g->op[i]->arg[k]);
-            if (c)
-                c->uses++;
-        }
-    cell *last = cell_of(u, result);
-    if (last)
-        last->uses++; /* by the caller */
 }
 
 /* ---- comparison ---- */
 
 typedef struct verdict {
     bool boolean, inverted;
-    int64_t seq;       /* tokens */
-    unsigned alive;    /* set of rules not yet refuted */
-    double masked_max; /* additive */
+    int64_t heads, seq; /* of the scores [B,heads,S,S] */
+    unsigned alive;     /* set of rules not yet refuted */
+    double masked_max;  /* additive */
+    const double *key;  /* [B,S] or NULL */
 } verdict;
 
 /* One row of scores: position i, elements of the mask `stride` apart, and the attention mask
@@ -162,60 +76,72 @@ judge_row(verdict *d, const double *x, int64_t stride, const double *key, int64_
     }
 }
 
-/* Compares a mask, broadcast to scores [B,heads,S,S], with every rule. */
-static void
-judge(verdict *d, const ir_tensor *t, const ir_tensor *key, const ir_type *scores)
-{
-    const ir_type *tt = t->type;
-    int64_t dim[4], stride[4], n = 1;
-    d->seq = scores->dim[3];
-    for (int k = 3; k >= 0; k--) {
-        int from = k - (4 - tt->rank);
-        bool wide = from >= 0 && tt->dim[from] != 1;
-        dim[k] = k == 1 && !wide ? 1 : scores->dim[k];
-        stride[k] = wide ? n : 0;
-        n *= wide ? tt->dim[from] : 1;
-    }
-    int64_t rows = dim[0] * dim[1] * dim[2];
-    for (int64_t row = 0; row < rows && d->alive; row++) {
-        int64_t i = row % dim[2], h = row / dim[2] % dim[1], b = row / dim[2] / dim[1];
-        const double *x = t->data + b * stride[0] + h * stride[1] + i * stride[2];
-        judge_row(d, x, stride[3], key ? key->data + b * d->seq : NULL, i);
-    }
-}
-
-/* One probe: the attention mask `key`, or NULL where the mask depends on none. */
+/* Has a mask a dimension for rows of the batch? Three dimensions are [heads,S,S], but of
+ * scores [B,1,S,S] that had three themselves [B,S,S]. */
 static bool
-probe(recogniser *r, const graph *g, const ir_tensor *key, const ir_type *scores,
-      verdict *d)
+has_batch(const ir_type *t, int64_t heads)
 {
-    run u = {.r = r, .g = g, .key = key};
-    bool ok = true;
-    ef_arena *a = ef_arena_new();
-    count_uses(&u, g->result);
-    for (int i = 0; i < g->nop && ok; i++)
-        ok = step(&u, i);
-    if (ok) {
-        cell *c = cell_of(&u, g->result);
-        const ir_tensor *t = c ? &c->t : leaf(&u, g->result, a);
-        ok = t != NULL;
-        if (ok)
-            judge(d, t, key, scores);
-    }
-    for (int i = 0; i < g->nop; i++)
-        ef_arena_free(u.cell[i].arena);
-    ef_arena_free(a);
-    return ok;
+    return t->rank == 4 || (t->rank == 3 && heads == 1);
 }
 
-/* Ones, zeros, then random ones and zeros: the same in every run. */
+/* Compares a mask, broadcast to scores [n,heads,S,S] from `row` on, with every rule. Where it
+ * is the same for all rows (and the key is), heads or positions i, it is compared once; for
+ * positions the first and the last tell all rules apart. */
+static bool
+judge(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
+{
+    verdict *d = verdict_;
+    const double *key = d->key ? d->key + row * d->seq : NULL;
+    const ir_type *tt = t->type;
+    int64_t dim[4] = {n, d->heads, d->seq, d->seq}, stride[4], size = 1;
+    int skipped = 4 - tt->rank;
+    for (int k = 3; k >= 0; k--) {
+        bool moved = skipped == 1 && has_batch(tt, d->heads) && k < 2;
+        int from = moved ? (k ? -1 : 0) : k - skipped;
+        bool wide = from >= 0 && tt->dim[from] != 1;
+        stride[k] = wide ? size : 0;
+        size *= wide ? tt->dim[from] : 1;
+    }
+    dim[0] = stride[0] || key ? dim[0] : 1;
+    dim[1] = stride[1] ? dim[1] : 1;
+    int64_t skip = stride[2] || d->seq < 3 ? 1 : d->seq - 1;
+    for (int64_t b = 0; b < dim[0]; b++)
+        for (int64_t h = 0; h < dim[1]; h++)
+            for (int64_t i = 0; i < d->seq && d->alive; i += skip)
+                judge_row(d, t->data + b * stride[0] + h * stride[1] + i * stride[2],
+                          stride[3], key ? key + b * d->seq : NULL, i);
+    return d->alive;
+}
+
+/* ---- probes ---- */
+
+/* How many digits row numbers have. */
+static int
+digits_of(int64_t rows)
+{
+    int digits = 1;
+    for (int64_t n = KINDS; n < rows; n *= KINDS)
+        digits++;
+    return digits;
+}
+
+/* Ones, zeros, then random rows, the same in every run. They are of few kinds, since equal
+ * rows are evaluated once: the digits of a row's number are its kinds in successive probes,
+ * so that any two rows differ in one of them. */
 static void
 fill(ir_tensor *key, int which, uint32_t *seed)
 {
-    int64_t n = ir_type_count(key->type);
-    for (int64_t i = 0; i < n; i++) {
-        *seed = *seed * 1664525u + 1013904223u;
-        key->data[i] = which == 0 ? 1 : which == 1 ? 0 : *seed >> 31;
+    int64_t rows = key->type->dim[0], seq = key->type->dim[1], place = 1;
+    for (int i = 0; which >= 2 && i < (which - 2) % digits_of(rows); i++)
+        place *= KINDS;
+    for (int64_t j = 0; j < seq; j++) {
+        double x[KINDS];
+        for (int kind = 0; kind < KINDS; kind++) {
+            *seed = *seed * 1664525u + 1013904223u;
+            x[kind] = which == 0 ? 1 : which == 1 ? 0 : *seed >> 31;
+        }
+        for (int64_t b = 0; b < rows; b++)
+            key->data[b * seq + j] = x[b / place % KINDS];
     }
 }
 
@@ -228,28 +154,38 @@ is_key_mask(const ir_module *m, const ir_value *v, const ir_type *scores)
            t->dim[1] == scores->dim[3] && pass_input_is(m, v, "mask");
 }
 
+/* How many probes it takes: each digit of a row's number is its kind in one. */
+static int
+probes(const mask_run *u)
+{
+    return u->key.data ? 2 + (digits_of(u->rows) < 2 ? 2 : digits_of(u->rows)) : 1;
+}
+
 static mask_rule
 classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
 {
-    graph g = {.result = v};
+    mask_graph g = {.result = v};
     verdict d = {.boolean = v->type->dtype == IR_BOOL,
                  .inverted = inverted,
+                 .heads = scores->dim[1],
+                 .seq = scores->dim[3],
                  .alive = (1u << RULES) - 1,
                  .masked_max = -INFINITY};
     collect(&g, v);
-    if (g.other || v->type->rank > 4 || (g.key && !is_key_mask(r->m, g.key, scores)))
+    if (g.other || v->type->rank > 4 || !ir_type_count(scores) ||
+        (g.key && !is_key_mask(r->m, g.key, scores)))
         return (mask_rule){0};
-    ef_arena *a = ef_arena_new();
-    ir_tensor key = {.type = g.key ? g.key->type : NULL};
-    key.data = g.key ? EF_NEWN(a, double, ir_type_count(key.type) + 1) : NULL;
+    mask_run u;
+    mask_open(&u, r->m, &g, scores->dim[0], has_batch(v->type, d.heads));
+    d.key = u.key.data;
     uint32_t seed = 1;
     bool ok = true;
-    for (int i = 0; i < (g.key ? PROBES : 1) && ok && d.alive; i++) {
+    for (int i = 0; i < probes(&u) && ok && d.alive; i++) {
         if (g.key)
-            fill(&key, i, &seed);
-        ok = probe(r, &g, g.key ? &key : NULL, scores, &d);
+            fill(&u.key, i, &seed);
+        ok = mask_eval(&u, judge, &d);
     }
-    ef_arena_free(a);
+    mask_close(&u);
     if (!ok || !d.alive)
         return (mask_rule){0};
     int rule = 0; /* the weakest that survived; they differ only where S is 1 */
@@ -290,7 +226,7 @@ mask_probe(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
     ef_map *known = &r->probed[inverted];
     mask_rule *rule = ef_map_get(known, v);
     for (int i = 0; i < known->n && !rule; i++) {
-        int budget = 4 * OPS_MAX;
+        int budget = 4 * MASK_OPS_MAX;
         if (equal_values(known->key[i], v, &budget))
             rule = known->val[i];
     }

@@ -10,6 +10,7 @@
 #include "passes/recognise_int.h"
 #include "said.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -488,6 +489,41 @@ TEST(long_programs_take_no_time)
     for (ir_op *op = ir_first_op(m->step); op; op = ir_next_op(op))
         n++;
     CHECK(n == N + 2);
+    ir_module_free(m);
+    said_close(&s);
+}
+
+/* Neither memory nor time of the probes grows with batch times the square of the length. */
+TEST(masks_of_large_batches_are_cheap)
+{
+    static const char text[] =
+        "efficc-ir 1\nmeta input.attention_mask \"mask\"\nunit 0 \"a\"\n"
+        "func $step(%x : f32[64,1024,8], %attention_mask : i64[64,1024]) {\n"
+        "@f: fwd unit=0\n"
+        "  %kt = transpose %x {perm=[0,2,1]} : f32[64,8,1024]\n"
+        "  %s = matmul %x, %kt : f32[64,1024,1024]\n"
+        "  %b = cast %attention_mask : bool[64,1024]\n"
+        "  %r = reshape %b : bool[64,1,1024]\n"
+        "  %e = expand %r : bool[64,1024,1024]\n"
+        "  %inf = const {value=-inf} : f32[]\n"
+        "  %m = where %e, %s, %inf : f32[64,1024,1024]\n"
+        "  %p = softmax %m : f32[64,1024,1024]\n"
+        "  %o = matmul %p, %x : f32[64,1024,8]\n"
+        "  ret %o\n}\n";
+    said s;
+    bool ok;
+    struct rusage used;
+    said_open(&s);
+    ir_module *m = parse(&s, text);
+    ef_config cfg = ef_config_default;
+    cfg.stop_after = "recognise";
+    clock_t start = clock();
+    const char *out = run(&s, m, &cfg, &ok);
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    getrusage(RUSAGE_SELF, &used);
+    CHECK(ok && strstr(out, "attention %x, %x, %x, %attention_mask"));
+    CHECK(seconds < 10);                 /* 0.2 s without sanitizers */
+    CHECK(used.ru_maxrss < 450 * 1024L); /* kB; %e alone would take 512 MB */
     ir_module_free(m);
     said_close(&s);
 }
