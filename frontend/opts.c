@@ -325,11 +325,10 @@ static bool
 finish(parser *p)
 {
     ef_config *c = p->cfg;
-    if (!c->lora_r && (c->lora_alpha > 0 || c->lora_targets ||
-                       strcmp(c->lora_scale, ef_config_default.lora_scale)))
+    c->lora_implied =
+        !c->lora_r && (c->lora_alpha > 0 || c->lora_targets || c->lora_scale);
+    if (c->lora_implied)
         c->lora_r = 8;
-    if (c->lora_r && !(c->lora_alpha > 0))
-        c->lora_alpha = (double)c->lora_r;
     if (!c->input && !c->list_passes) {
         ef_error(p->ctx, NULL, E_FILE, "no model given",
                  "efficc MODEL.onnx [options] -o DIR");

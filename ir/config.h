@@ -20,6 +20,7 @@ typedef struct ef_config {
 #undef OPT
     const char *input;    /* the .onnx or .ir file */
     const char *argv_run; /* the command line, for plan.json and reproducers */
+    bool lora_implied;    /* lora_r was not given, but another --lora option */
     bool given_run_pass;  /* --run-pass stood there, even if empty */
 } ef_config;
 

@@ -182,6 +182,7 @@ struct ir_module {
  *   outputs    the graph's output names, in the order of the import's ret, by commas
  *   pool pool.mask head.input   of a new head, see fe_write_template()
  *   lora.r lora.alpha lora.scale                 (written by pass lora)
+ *   option.X   option --X as it was given to a pass, see late.c
  *   arena_bytes bound_bytes                      (written by pass plan)           */
 const char *ir_meta_get(const ir_module *, const char *key); /* NULL: absent */
 void ir_meta_set(ir_module *, const char *key, const char *value);

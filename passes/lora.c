@@ -227,12 +227,13 @@ pass_lora(pass_ctx *pc)
     ir_module *m = pc->m;
     const ef_config *cfg = m->ctx->cfg;
     lora l = {.pc = pc, .m = m, .ctx = m->ctx};
-    l.wanted = cfg->lora_targets ? cfg->lora_targets : "q,v";
+    l.wanted = cfg->lora_targets ? cfg->lora_targets : PASS_LORA_TARGETS;
     int64_t r = cfg->lora_r ? cfg->lora_r : 8; /* 0: --run-pass=lora alone */
     double alpha = cfg->lora_alpha > 0 ? cfg->lora_alpha : (double)r;
-    double scale = !strcmp(cfg->lora_scale, "alpha")     ? alpha
-                   : !strcmp(cfg->lora_scale, "alpha/r") ? alpha / (double)r
-                                                         : alpha / sqrt((double)r);
+    const char *rule = cfg->lora_scale ? cfg->lora_scale : PASS_LORA_SCALE;
+    double scale = !strcmp(rule, "alpha")     ? alpha
+                   : !strcmp(rule, "alpha/r") ? alpha / (double)r
+                                              : alpha / sqrt((double)r);
     if (ir_meta_get(m, "lora.r"))
         return ef_error(m->ctx, NULL, E_LORA, "the module has adapters already");
     keep_classifier(&l);

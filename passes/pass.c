@@ -32,15 +32,8 @@ const pass_row pass_table[] = {
 const int pass_count = EF_COUNT(pass_table);
 
 /* A wrong order of rows does not compile; the compiler's message is the reason. */
-enum {
-#define PASS(name, needs, gives, breaks, when, summary) AT_##name,
-#define ORDER(a, b, why)
-#include "passes.def"
-#undef PASS
-#undef ORDER
-};
 #define PASS(name, needs, gives, breaks, when, summary)
-#define ORDER(a, b, why) _Static_assert((int)AT_##a < (int)AT_##b, why);
+#define ORDER(a, b, why) _Static_assert((int)PASS_AT_##a < (int)PASS_AT_##b, why);
 #include "passes.def"
 #undef PASS
 #undef ORDER
@@ -242,6 +235,7 @@ run(manager *g, const pass_row *row)
         ctx->pass = NULL;
         return false;
     }
+    pass_note_options(m, (int)(row - pass_table));
     const char *before = g->text, *after = text_of(m); /* without the pass's own name */
     ef_push(m->arena, m->passes, row->name);
     m->facts = (m->facts | row->gives) & ~row->breaks;
@@ -316,43 +310,6 @@ run_listed(manager *g)
     return true;
 }
 
-/* An option that a pass has read already, or the import, can't change what it did: it is an
- * error unless it says the same. `fact`: what was done; NULL: nothing. */
-static bool
-too_late(ef_ctx *ctx, const char *option, const char *fact, const char *given)
-{
-    if (fact && !strcmp(fact, given))
-        return false;
-    ef_error(ctx, NULL, E_OPT_VALUE, option,
-             ef_printf(ctx->arena, "%s comes too late: the module was made %s%s", given,
-                       fact ? "with " : "without", fact ? fact : ""));
-    ef_hint(ctx, "go on from an earlier module, or from the model");
-    return true;
-}
-
-/* Does an option contradict the first `next` rows of the pipeline? Said so. */
-static bool
-contradicts(const ir_module *m, int next)
-{
-    ef_ctx *ctx = m->ctx;
-    const ef_config *cfg = ctx->cfg;
-    const struct {
-        const char *option, *fact;
-        int64_t given;
-        int pass; /* that reads it; -1: the import */
-    } rows[] = {{"batch", "batch", cfg->batch, -1},
-                {"seq", "seq", cfg->seq, -1},
-                {"num-labels", "labels", cfg->num_labels, AT_task},
-                {"lora-r", "lora.r", cfg->lora_r, AT_lora}};
-    for (size_t i = 0; i < EF_COUNT(rows); i++)
-        if (rows[i].given && rows[i].pass < next &&
-            too_late(ctx, rows[i].option, ir_meta_get(m, rows[i].fact),
-                     ef_internf(ctx, "%lld", (long long)rows[i].given)))
-            return true;
-    return cfg->task && AT_task < next &&
-           too_late(ctx, "task", ir_meta_get(m, "task"), cfg->task);
-}
-
 /* Scratch space depends on threads and the target's library, so a plan holds for the run
  * that made it: a text that has one is planned again. */
 static bool
@@ -360,7 +317,7 @@ forget_plan(ir_module *m)
 {
     int kept = 0;
     for (int i = 0; i < m->passes.n; i++)
-        if (strcmp(m->passes.at[i], pass_table[AT_plan].name))
+        if (strcmp(m->passes.at[i], pass_table[PASS_AT_plan].name))
             m->passes.at[kept++] = m->passes.at[i];
     m->passes.n = kept;
     return recompute_facts(m);
@@ -385,7 +342,7 @@ run_rest(manager *g, bool *stopped)
         int after = (int)(find(m->passes.at[i]) - pass_table) + 1;
         next = after > next ? after : next;
     }
-    if (contradicts(m, next))
+    if (!pass_options_fit(m, next))
         return false;
     const pass_row *last = stop ? find(stop) : NULL;
     if (last && (last < &pass_table[next] || skips(g, last)))

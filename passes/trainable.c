@@ -146,10 +146,14 @@ bool
 task_set_classes(ir_module *m, ir_pclass base, bool tell)
 {
     const ef_config *cfg = m->ctx->cfg;
+    /* pass lora decides again: by what pass task was told, if it ran before */
+    const char *freeze = cfg->freeze ? cfg->freeze : ir_meta_get(m, "option.freeze");
+    const char *train =
+        cfg->trainable ? cfg->trainable : ir_meta_get(m, "option.trainable");
     int unreached = 0, trained = 0;
     task_mark_reached(m->step);
-    if (!check_patterns(m, "--freeze", cfg->freeze, false) ||
-        !check_patterns(m, "--trainable", cfg->trainable, true))
+    if (!check_patterns(m, "--freeze", freeze, false) ||
+        !check_patterns(m, "--trainable", train, true))
         return false;
     for (int i = 0; i < m->params.n; i++) {
         ir_param *p = m->params.at[i];
@@ -158,9 +162,9 @@ task_set_classes(ir_module *m, ir_pclass base, bool tell)
         bool reached = p->value->aux != NULL;
         bool own = p->role != IR_BASE; /* adapters, new heads, modules trained whole */
         p->cls = own || base == IR_TRAIN ? IR_TRAIN : IR_FROZEN;
-        if (named(m->ctx, cfg->freeze, p))
+        if (named(m->ctx, freeze, p))
             p->cls = IR_FROZEN;
-        if (named(m->ctx, cfg->trainable, p))
+        if (named(m->ctx, train, p))
             p->cls = IR_TRAIN;
         if (!reached)
             p->cls = IR_FROZEN;

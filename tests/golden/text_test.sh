@@ -73,6 +73,9 @@ grep -v '^meta model ' "$out"/dump/*-plan.ir > "$out/orphan.ir"
 result $? "a text without its model"
 goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-r 4
 result $? "gpt2-legacy14 under LoRA"
+goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-targets c_attn --lora-scale alpha \
+    --trainable '*wpe*' --no-recognise gelu_tanh
+result $? "gpt2-legacy14 with options for each pass"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -61,14 +61,16 @@ TEST(every_kind_of_value)
 TEST(lora_defaults)
 {
     CHECK(parse("m.onnx --lora-targets q,v") == -1);
-    CHECK(cfg.lora_r == 8);
-    CHECK_NEAR(cfg.lora_alpha, 8, 0);
+    CHECK(cfg.lora_r == 8 && cfg.lora_implied);
     DONE();
     CHECK(parse("m.onnx --lora-r 4") == -1);
-    CHECK_NEAR(cfg.lora_alpha, 4, 0);
+    CHECK(cfg.lora_r == 4 && !cfg.lora_implied);
     DONE();
     CHECK(parse("m.onnx --lora-alpha 16") == -1);
-    CHECK(cfg.lora_r == 8);
+    CHECK(cfg.lora_r == 8 && cfg.lora_implied);
+    DONE();
+    CHECK(parse("m.onnx --lora-scale alpha/r") == -1);
+    CHECK(cfg.lora_r == 8 && cfg.lora_implied);
     DONE();
 }
 
