@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static const struct absent {
      "recomputation is not there yet: lower --batch or --seq"},
 };
 
+enum { ALPHA_MAX = 1000000 }; /* times the rank */
 enum { INT_MAX_VALUE = 1 << 30, HELP_COLUMN = 26, HELP_WIDTH = 92 };
 
 typedef struct parser {
@@ -325,10 +327,15 @@ static bool
 finish(parser *p)
 {
     ef_config *c = p->cfg;
+    bool off;
     c->lora_implied =
         !c->lora_r && (c->lora_alpha > 0 || c->lora_targets || c->lora_scale);
     if (c->lora_implied)
         c->lora_r = 8;
+    if (c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
+        return bad(p, find("lora-alpha", strlen("lora-alpha"), &off),
+                   "%g is more than a million times the rank, %" PRId64, c->lora_alpha,
+                   c->lora_r);
     if (!c->input && !c->list_passes) {
         ef_error(p->ctx, NULL, E_FILE, "no model given",
                  "efficc MODEL.onnx [options] -o DIR");

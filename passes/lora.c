@@ -130,14 +130,37 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
 
 /* ---- the pass ---- */
 
+/* An adapter of full rank or more has at least as many numbers as what it adapts. */
 static bool
-check_targets(lora *l)
+check_rank(const lora *l, const lora_target *t, int64_t r)
+{
+    const lora_module *m = t->module;
+    const char *part = lora_part(t);
+    if (r <= m->in && r <= t->len)
+        return true;
+    ef_error(
+        l->ctx, NULL, E_LORA,
+        ef_printf(l->ctx->arena,
+                  "rank %" PRId64 " is more than the smaller side of %s%s%s, [in,out] "
+                  "= [%" PRId64 ",%" PRId64 "]",
+                  r, part ? part : "", part ? " of " : "", m->label, m->in, t->len));
+    ef_hint(l->ctx,
+            "give --lora-r %" PRId64 " or less, or leave the module out of "
+            "--lora-targets",
+            m->in < t->len ? m->in : t->len);
+    return false;
+}
+
+static bool
+check_targets(lora *l, int64_t r)
 {
     for (int i = 0; i < l->targets.n; i++) {
         const lora_module *m = l->targets.at[i].module;
         if (m->w->value->type->dtype != IR_F32)
             return ef_error(l->ctx, m->ops.at[0]->loc, E_LORA,
                             "adapters are f32, and the weight below them is not");
+        if (!check_rank(l, &l->targets.at[i], r))
+            return false;
         if (m->name)
             continue;
         ef_error(l->ctx, m->ops.at[0]->loc, E_LORA,
@@ -238,7 +261,7 @@ pass_lora(pass_ctx *pc)
         return ef_error(m->ctx, NULL, E_LORA, "the module has adapters already");
     keep_classifier(&l);
     lora_find_modules(&l);
-    if (!lora_find_targets(&l) || !check_targets(&l))
+    if (!lora_find_targets(&l) || !check_targets(&l, r))
         return false;
     for (int i = 0; i < l.targets.n; i++)
         adapt(&l, &l.targets.at[i], r, scale);
