@@ -119,10 +119,14 @@ detect(task *t)
 {
     const ir_type *type = t->out->type;
     int64_t columns = type->dim[type->rank - 1];
+    if (!t->head && t->ctx->cfg->num_labels) {
+        t->kind = TASK_SEQ_CLS;
+        return true;
+    }
     if (!t->head) {
         fail(t, "the model has no head: its output is hidden states, %s",
              ir_type_text(t->ctx, type));
-        ef_hint(t->ctx, "give --task seq-cls --num-labels N for a new classifier");
+        ef_hint(t->ctx, "give --num-labels N for a new classifier, task seq-cls");
         return false;
     }
     if (type->rank == 2 && columns == 1) {
@@ -271,9 +275,11 @@ tell(const task *t)
         ir_meta_set(t->m, "vocab", ef_internf(t->ctx, "%" PRId64, t->vocab));
     if (!tasks[t->kind].vocabulary)
         ir_meta_set(t->m, "labels", ef_internf(t->ctx, "%" PRId64, columns));
+    const char *why = ir_meta_get(t->m, "head.input")
+                          ? " (the only one for which a new head is made)"
+                          : " (found from the graph)";
     ef_report(t->ctx, "task: %s%s, logits %s", tasks[t->kind].name,
-              t->ctx->cfg->task ? "" : " (found from the graph)",
-              ir_type_text(t->ctx, type));
+              t->ctx->cfg->task ? "" : why, ir_type_text(t->ctx, type));
     for (int i = 0; i < t->ret->narg; i++)
         if (i != t->main)
             ef_report(t->ctx, "output %s is dropped: the loss does not need it",
