@@ -147,11 +147,24 @@ fe_output_open(ef_ctx *ctx)
 
 /* ---- writing and putting in place ---- */
 
+/* The folders above path. What can't be made, mkdtemp() will miss and say why. */
+static void
+make_parents(ef_ctx *ctx, const char *path)
+{
+    char *above = ef_strdup(ctx->arena, path);
+    for (char *slash = above + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = '\0';
+        if (mkdir(above, 0777) && errno != EEXIST)
+            return;
+    }
+}
+
 bool
 fe_output_begin(fe_output *o)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     char *temp = ef_printf(o->ctx->arena, "%s.XXXXXX", o->dir);
+    make_parents(o->ctx, o->dir);
     if (!mkdtemp(temp))
         return fault(o, strerror(errno));
     interrupted = 0;
