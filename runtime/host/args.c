@@ -7,18 +7,23 @@
 #include <string.h>
 
 enum { KIND_FLAG, KIND_INT, KIND_NUM, KIND_STR };
+enum { ALWAYS, TRAINING };                      /* the column `when` */
+static const double RT_BELOW_1 = 0x1.fffffep-1; /* as a float, which it becomes */
 
 typedef struct row {
     const char *field;
     int kind;
     size_t at; /* in rt_opts */
     double low, high;
-    const char *words, *arg, *group, *help;
+    const char *words, *arg, *group;
+    int when;
+    const char *help;
 } row;
 
 static const row rows[] = {
-#define OPT(field, kind, def, low, high, words, arg, group, help) \
-    {#field, KIND_##kind, offsetof(rt_opts, field), low, high, words, arg, group, help},
+#define OPT(field, kind, def, low, high, words, arg, group, when, help)           \
+    {#field, KIND_##kind, offsetof(rt_opts, field), low, high, words, arg, group, \
+     when,   help},
 #define MOVED(name, text)
 #include "options.def"
 #undef OPT
@@ -28,7 +33,7 @@ static const row rows[] = {
 static const struct moved {
     const char *name, *text;
 } moved[] = {
-#define OPT(field, kind, def, low, high, words, arg, group, help)
+#define OPT(field, kind, def, low, high, words, arg, group, when, help)
 #define MOVED(name, text) {name, text},
 #include "options.def"
 #undef OPT
@@ -36,7 +41,7 @@ static const struct moved {
 };
 
 static const rt_opts defaults = {
-#define OPT(field, kind, def, low, high, words, arg, group, help) .field = def,
+#define OPT(field, kind, def, low, high, words, arg, group, when, help) .field = def,
 #define MOVED(name, text)
 #include "options.def"
 #undef OPT
@@ -44,6 +49,15 @@ static const rt_opts defaults = {
 };
 
 enum { NROWS = sizeof rows / sizeof *rows, NMOVED = sizeof moved / sizeof *moved };
+enum { ERRORS_SHOWN = 10 };
+
+typedef struct parser {
+    int argc, at;
+    char **argv;
+    rt_opts *o;
+    bool given[NROWS];
+    int wrong; /* options that were told */
+} parser;
 
 /* ---- help ---- */
 
@@ -204,6 +218,10 @@ set_number(const row *r, const char *value, rt_opts *o)
     if (end == value || *end || !isfinite(x) || (whole && x != floor(x)))
         return rt_fail(RT_USER, "--%s needs %s, not '%s'", spelling(r),
                        whole ? "a whole number" : "a number", value);
+    if ((x < r->low || x > r->high) && r->high == RT_BELOW_1)
+        return rt_fail(RT_USER,
+                       "--%s must be from %g up to but not including 1, not %s",
+                       spelling(r), r->low, value);
     if (x < r->low || x > r->high)
         return rt_fail(RT_USER, "--%s must be from %g to %g, not %s", spelling(r),
                        r->low, r->high, value);
@@ -233,95 +251,136 @@ set_word(const row *r, const char *value, rt_opts *o)
     return RT_OK;
 }
 
-/* One option at argv[*i]; moves *i over a value that it takes. */
 static int
-parse_one(int argc, char **argv, int *i, rt_opts *o)
+parse_flag(parser *p, const row *r, const char *value, const char *next)
 {
-    const char *name = argv[*i] + 2, *value = strchr(name, '=');
+    int t = truth(value ? value : next);
+    if (value && t < 0)
+        return rt_fail(RT_USER, "--%s is true or false, not '%s'", spelling(r), value);
+    p->at += !value && t >= 0;
+    *(bool *)((char *)p->o + r->at) = t != 0;
+    return RT_OK;
+}
+
+/* The option at argv[at]; moves it over a value that it takes. */
+static int
+parse_one(parser *p)
+{
+    const char *name = p->argv[p->at] + 2, *value = strchr(name, '=');
+    const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
     size_t n = value ? (size_t)(value++ - name) : strlen(name);
     const row *r = find(name, n);
     if (!r && n > 3 && same_name(name, 3, "no-")) {
         r = find(name + 3, n - 3);
         if (r && r->kind == KIND_FLAG && !value) {
-            *(bool *)((char *)o + r->at) = false;
+            p->given[r - rows] = true;
+            *(bool *)((char *)p->o + r->at) = false;
             return RT_OK;
         }
         r = NULL;
     }
-    if (!r)
+    bool option_next = !next || !strncmp(next, "--", 2);
+    if (!r) {
+        p->at += !value && !option_next; /* its value, as far as one can tell */
         return unknown(name, n);
-    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
-    if (r->kind == KIND_FLAG) {
-        int t = truth(value ? value : next);
-        if (value && t < 0)
-            return rt_fail(RT_USER, "--%s is true or false, not '%s'", spelling(r),
-                           value);
-        *i += !value && t >= 0;
-        *(bool *)((char *)o + r->at) = t != 0;
-        return RT_OK;
     }
+    p->given[r - rows] = true;
+    if (r->kind == KIND_FLAG)
+        return parse_flag(p, r, value, next);
+    if (!value && option_next)
+        return rt_fail(RT_USER, "--%s needs a value: %s", spelling(r), r->arg);
     if (!value) {
-        if (!next)
-            return rt_fail(RT_USER, "--%s needs a value: %s", spelling(r), r->arg);
         value = next;
-        ++*i;
+        p->at++;
     }
-    return r->kind == KIND_STR ? set_word(r, value, o) : set_number(r, value, o);
+    return r->kind == KIND_STR ? set_word(r, value, p->o) : set_number(r, value, p->o);
+}
+
+/* Counts a fault; false: enough were told. */
+static bool
+more(parser *p, int code)
+{
+    p->wrong += code != RT_OK;
+    return p->wrong < ERRORS_SHOWN;
+}
+
+/* Options that would change nothing without training. */
+static bool
+check_training(parser *p)
+{
+    bool go_on = true;
+    for (int i = 0; i < NROWS && go_on && !p->o->train_data; i++)
+        if (p->given[i] && rows[i].when == TRAINING)
+            go_on =
+                more(p, rt_fail(RT_USER, "--%s is for training: it needs --train-data",
+                                spelling(&rows[i])));
+    return go_on;
+}
+
+static int
+check_batch(const rt_opts *o, const rt_program *p)
+{
+    int64_t b = o->per_device_train_batch_size;
+    if (!b || b == p->batch)
+        return RT_OK;
+    return rt_fail(RT_USER,
+                   "--per-device-train-batch-size %lld, but this trainer was compiled "
+                   "for %lld rows\ncompile again with efficc --batch %lld, or use "
+                   "--gradient-accumulation-steps",
+                   (long long)b, (long long)p->batch, (long long)b);
 }
 
 /* What no single option can see. */
-static int
-check(const rt_opts *o, const rt_program *p)
+static void
+check(parser *s, const rt_program *p)
 {
-    if (!o->train_data && !o->eval_data && !o->predict)
-        return rt_fail(RT_USER,
-                       "nothing to do: give --train-data FILE (or --eval-data, "
-                       "--predict)\n--help lists the options");
-    int64_t b = o->per_device_train_batch_size;
-    if (b && b != p->batch)
-        return rt_fail(
-            RT_USER,
-            "--per-device-train-batch-size %lld, but this trainer was compiled "
-            "for %lld rows\ncompile again with efficc --batch %lld, or use "
-            "--gradient-accumulation-steps",
-            (long long)b, (long long)p->batch, (long long)b);
-    if (o->save_gradients && !o->train_data)
-        return rt_fail(RT_USER, "--save-gradients needs --train-data");
-    if (o->eval_steps && !o->eval_data)
-        return rt_fail(RT_USER, "--eval-steps needs --eval-data");
+    const rt_opts *o = s->o;
+    if (!o->train_data && !o->eval_data && !o->predict) {
+        s->wrong++;
+        rt_fail(RT_USER, "nothing to do: give --train-data FILE (or --eval-data, "
+                         "--predict)\n--help lists the options");
+        return;
+    }
+    if (!check_training(s) || !more(s, check_batch(o, p)))
+        return;
+    if (o->train_data && o->eval_steps && !o->eval_data &&
+        !more(s, rt_fail(RT_USER, "--eval-steps needs --eval-data")))
+        return;
     if (o->init_adapter && !p->lora_r)
-        return rt_fail(RT_USER, "--init-adapter: this trainer has no adapters\ncompile "
-                                "with efficc --lora-r R");
-    return RT_OK;
+        more(s,
+             rt_fail(RT_USER, "--init-adapter: this trainer has no adapters\ncompile "
+                              "with efficc --lora-r R"));
 }
 
 int
 rt_args(int argc, char **argv, const rt_program *p, rt_opts *o)
 {
+    parser s = {.argc = argc, .at = 1, .argv = argv, .o = o};
+    bool go_on = true;
     *o = defaults;
     /* without training there is no folder unless one was asked for */
     o->output_dir = NULL;
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
+    for (; s.at < argc && go_on; s.at++) {
+        const char *a = argv[s.at];
         if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
             rt_help(rt_report(), argv[0], p);
-            return RT_OK;
+            return s.wrong ? RT_USER : RT_OK;
         }
         if (!strcmp(a, "--version")) {
             fprintf(rt_report(), "efficc %s, schedule %s\n", p->efficc, p->hash);
-            return RT_OK;
+            return s.wrong ? RT_USER : RT_OK;
         }
         if (strncmp(a, "--", 2) || !a[2])
-            return rt_fail(RT_USER,
-                           "unexpected argument '%s'\noptions begin with --; "
-                           "--help lists them",
-                           a);
-        int code = parse_one(argc, argv, &i, o);
-        if (code)
-            return code;
+            go_on = more(&s, rt_fail(RT_USER,
+                                     "unexpected argument '%s'\noptions begin with --; "
+                                     "--help lists them",
+                                     a));
+        else
+            go_on = more(&s, parse_one(&s));
     }
     if (!o->output_dir && o->train_data)
         o->output_dir = defaults.output_dir;
-    int code = check(o, p);
-    return code ? code : -1;
+    if (!s.wrong) /* else what is missing may be what was not understood */
+        check(&s, p);
+    return s.wrong ? RT_USER : -1;
 }

@@ -49,7 +49,8 @@ int64_t rt_free_memory(void); /* bytes this process may still get; 0: unknown */
 #define RT_KIND_NUM  double
 #define RT_KIND_STR  const char *
 typedef struct rt_opts {
-#define OPT(field, kind, def, low, high, words, arg, group, help) RT_KIND_##kind field;
+#define OPT(field, kind, def, low, high, words, arg, group, when, help) \
+    RT_KIND_##kind field;
 #define MOVED(name, text)
 #include "options.def"
 #undef OPT

@@ -72,6 +72,8 @@ TEST(wrong_values_are_refused)
     CHECK(PARSE("--train-data", "F", "--learning-rate", "-1") == 1);
     TOY_HEARD("must be from 0");
     CHECK(PARSE("--train-data", "F", "--adam-beta1", "1") == 1);
+    TOY_HEARD("--adam-beta1 must be from 0 up to but not including 1, not 1");
+    CHECK(PARSE("--train-data", "F", "--adam-beta2", "0.9999999") == -1);
     CHECK(PARSE("--train-data", "F", "--threads", "0") == 1);
     TOY_HEARD("must be from 1");
     CHECK(PARSE("--train-data", "F", "--optim", "lion") == 1);
@@ -101,6 +103,50 @@ TEST(unknown_options_get_a_suggestion)
     TOY_HEARD("--help lists them");
 }
 
+TEST(options_of_training_need_training)
+{
+    CHECK(PARSE("--eval-data", "F", "--max-steps", "5", "--no-shuffle",
+                "--learning-rate=1e-3") == 1);
+    TOY_HEARD("--max-steps is for training: it needs --train-data");
+    TOY_HEARD("--shuffle is for training");
+    TOY_HEARD("--learning-rate is for training");
+    CHECK(PARSE("--predict", "F", "--max-steps", "-1") == 1);
+    CHECK(PARSE("--predict", "F", "--eval-steps", "5") == 1);
+    TOY_HEARD("--eval-steps is for training");
+    CHECK(PARSE("--predict", "F", "--seed", "1", "--init-tensors", "T", "--output-dir",
+                "D", "--overwrite-output-dir", "--threads", "1",
+                "--per-device-train-batch-size", "2") == -1);
+}
+
+static int
+count(const char *words)
+{
+    int n = 0;
+    for (const char *p = toy_said; (p = strstr(p, words)); p++)
+        n++;
+    return n;
+}
+
+TEST(all_wrong_options_are_told)
+{
+    CHECK(PARSE("--max-stepz", "5", "F", "--optim", "lion", "--bf16", "--lr", "1e-3",
+                "--threads", "--seed", "x") == 1);
+    CHECK(count("error:") == 7);
+    TOY_HEARD("did you mean --max-steps?");
+    TOY_HEARD("unexpected argument 'F'");
+    TOY_HEARD("not 'lion'");
+    TOY_HEARD("efficc chooses the precision");
+    TOY_HEARD("the option is --learning-rate");
+    TOY_HEARD("--threads needs a value");
+    TOY_HEARD("--seed needs a whole number, not 'x'");
+    CHECK(PARSE("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l") == 1);
+    CHECK(count("error:") == 10);
+    CHECK(PARSE("--predict", "F", "--init-adapter", "A",
+                "--per-device-train-batch-size", "8", "--optim", "sgd") == 1);
+    CHECK(count("error:") == 3);
+    CHECK(PARSE("--zzzzzzzzzz", "--help") == 1);
+}
+
 TEST(options_that_do_not_go_together)
 {
     CHECK(PARSE("--output-dir", "D") == 1);
@@ -119,7 +165,7 @@ TEST(help_names_every_option_in_80_columns)
 {
     CHECK(PARSE("--help") == 0);
     static const char *const name[] = {
-#define OPT(field, kind, def, low, high, words, arg, group, help) #field,
+#define OPT(field, kind, def, low, high, words, arg, group, when, help) #field,
 #define MOVED(name, text)
 #include "runtime/host/options.def"
 #undef OPT
