@@ -3,11 +3,13 @@
 #
 #   scripts/test.sh            the default tier: everything, then the quick tests again under ASan and UBSan (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
+#   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off and with other thread
+#                              counts; goes on where it was stopped on the same commit; writes tests/full-results.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tier=${1:-default}
-case $tier in quick | default) ;; *)
-    echo "test.sh: no tier '$tier'; there are quick and default" >&2
+case $tier in quick | default | full) ;; *)
+    echo "test.sh: no tier '$tier'; there are quick, default and full" >&2
     exit 2 ;;
 esac
 jobs=$(nproc)
@@ -52,12 +54,44 @@ run() { # title, build folder, ctest's options to choose tests
         grep -E "^$n: " "$log" | grep -vE "Test:.*passed" | tail -n 40 || true
     done
     read -r p f s < <(awk "$count" "$log")
+    last="$p passed, $f failed, $s skipped"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
+# A row of the full tier; one that passed on this commit is not run again. The case flags are added to efficc's in the cases.
+row() { # title, preset, case flags, ctest's options
+    local title=$1 preset=$2 flags=$3 dir=build
+    shift 3
+    if grep -qs "^$title: [0-9]* passed, 0 failed" "$done"; then
+        echo "== $title: done before"
+        return
+    fi
+    build "$preset"
+    [ "$preset" = release ] || dir=build-$preset
+    EFFICC_CASE_FLAGS=$flags run "$title" "$dir" "$@"
+    echo "$title: $last" >>"$done"
+}
+
+full() {
+    done=build/full-$(git rev-parse --short HEAD).txt
+    mkdir -p build
+    row "release, everything" release "" -L "quick|default"
+    row "debug, everything" debug "" -L "quick|default"
+    row "asan, everything" asan "" -L "quick|default" -LE tools
+    row "ubsan, everything" ubsan "" -L "quick|default" -LE tools
+    row "cases as plain operators" release "--no-recognise all" -R cases_test
+    row "cases on one thread" release "--threads 1" -R cases_test
+    row "cases on three threads" release "--threads 3" -R cases_test
+    { echo "scripts/test.sh full, commit $(git rev-parse --short HEAD), $(date +%F), $(uname -m), $jobs cores"; cat "$done"; } >tests/full-results.txt
+    read -r passed failed skipped < <(sed -E 's/.*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped/\1 \2 \3/' "$done" |
+        awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }')
+}
+
 scripts/setup.sh
-build release
-if [ "$tier" = quick ]; then
+[ "$tier" = full ] || build release
+if [ "$tier" = full ]; then
+    full
+elif [ "$tier" = quick ]; then
     run "quick tests" build -L quick
 else
     run "all tests" build -L "quick|default"

@@ -4,7 +4,7 @@
  * first gradient (1e-4 max|g| + 1e-7 norm), and under LoRA the adapter after 20 steps
  * (99.5 % of its elements within 1e-4) and its exact key set. The interpreter trains the
  * same module and must agree with the trainer within 1e-5. One line a case and run with the
- * worst differences.
+ * worst differences. EFFICC_CASE_FLAGS in the environment is added to efficc's options.
  */
 #include "golden.h"
 #include "oracle.h"
