@@ -7,6 +7,7 @@
  */
 #include "host_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -117,7 +118,7 @@ rt_progress_line(char *out, size_t n, const rt_progress *p, const rt_state *s,
     int digits = snprintf(field[0], TEXT, "%lld", (long long)s->total);
     snprintf(field[0], TEXT, "%*lld/%lld", digits, (long long)s->step,
              (long long)s->total);
-    snprintf(field[1], TEXT, "loss %-6s", steady(s->loss, 6));
+    snprintf(field[1], TEXT, "loss %-6s", isnan(s->loss) ? "-" : steady(s->loss, 6));
     snprintf(field[2], TEXT, "lr %.1e", s->lr);
     snprintf(field[3], TEXT, "norm %-5s", steady(s->grad_norm, 5));
     snprintf(field[4], TEXT, "%5s tok/s", short_count(s->tokens_per_second));
@@ -162,10 +163,13 @@ draw(rt_progress *p, const rt_state *s)
 static void
 print(const rt_progress *p, const rt_state *s)
 {
-    fprintf(rt_report(),
-            "step %lld/%lld  loss %.5g  lr %.3g  grad norm %.4g  %s tokens/s  %s left  "
-            "%s\n",
-            (long long)s->step, (long long)s->total, s->loss, s->lr, s->grad_norm,
+    char loss[TEXT], norm[TEXT];
+    snprintf(loss, sizeof loss, "loss %.5g", s->loss);
+    snprintf(norm, sizeof norm, "grad norm %.4g  ", s->grad_norm);
+    bool none = isnan(s->loss); /* all steps since the last line were skipped */
+    fprintf(rt_report(), "step %lld/%lld  %s  lr %.3g  %s%s tokens/s  %s left  %s\n",
+            (long long)s->step, (long long)s->total,
+            none ? "no supervised tokens" : loss, s->lr, none ? "" : norm,
             short_count(s->tokens_per_second), duration(seconds_left(p, s)),
             rt_bytes_text((double)rt_peak_rss()));
     fflush(rt_report());
