@@ -11,8 +11,12 @@
 #include "output_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ERRORS_SHOWN = 10, IR_BYTES_MAX = 1 << 28 };
 
@@ -118,13 +122,19 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     return ok;
 }
 
+/* Is the output IR, on standard output? */
+static bool
+prints(const ef_config *c)
+{
+    return c->given_run_pass || c->stop_after;
+}
+
 static void
 set_streams(ef_ctx *ctx)
 {
     const ef_config *c = ctx->cfg;
     ctx->file = c->input;
-    ctx->max_errors = ERRORS_SHOWN;
-    if (c->given_run_pass || c->stop_after)
+    if (prints(c))
         ctx->report = stderr; /* standard output is for the IR */
     if (c->quiet)
         ctx->report = NULL;
@@ -143,22 +153,57 @@ run(ef_ctx *ctx)
     fe_output *out = fe_output_open(ctx);
     bool ok = target && out && compile(ctx, target, out);
     fe_output_close(out);
-    ef_diag_finish(ctx);
     return ok ? 0 : 1;
+}
+
+/* ---- standard streams ---- */
+
+/* One that is closed becomes /dev/null; else one of our files would get its number, and the
+ * report. */
+static void
+fill_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Has the reader of a pipe left, such as head? */
+static bool
+nobody_reads(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && p.revents & (POLLERR | POLLHUP);
+}
+
+static void
+do_nothing(int signal)
+{
+    (void)signal;
 }
 
 int
 main(int argc, char **argv)
 {
+    fill_streams();
     setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
+    ctx->max_errors = ERRORS_SHOWN;
     ef_config cfg;
     int code = fe_options(ctx, argc, argv, &cfg);
+    bool builds = code < 0 && !prints(&cfg) && !cfg.list_passes;
+    if (builds) /* without a reader of the report, too; SIG_IGN would pass on to cc */
+        signal(SIGPIPE, do_nothing);
     if (code < 0) {
         ctx->cfg = &cfg;
         code = run(ctx);
     }
-    if ((fflush(stdout) || ferror(stdout)) && !code) {
+    ef_diag_finish(ctx);
+    bool lost = fflush(stdout) || ferror(stdout);
+    if (lost && !code && !(builds && nobody_reads(STDOUT_FILENO))) {
         ef_error(ctx, NULL, E_FILE, "standard output",
                  "not everything could be written");
         code = 1;

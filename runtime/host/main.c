@@ -5,6 +5,7 @@
  */
 #include "host_int.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -203,8 +204,11 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
     }
     FILE *report = rt_out;
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
-    if (h->opts.predict && !h->opts.output_dir && !rt_out)
+    bool filter = h->opts.predict && !h->opts.output_dir;
+    if (filter && !rt_out)
         rt_out = stderr; /* stdout is for the predictions */
+    if (!filter)
+        signal(SIGPIPE, SIG_IGN); /* nobody reads the report: the work goes on */
     code = prepare(h);
     if (!code)
         code = work(h);
@@ -232,11 +236,25 @@ spin_briefly(char **argv)
         execv("/proc/self/exe", argv); /* comes back only if it can't */
 }
 
+/* A standard stream that is closed becomes /dev/null; else one of our files would get its
+ * number, and the report. */
+static void
+fill_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int
 rt_main(int argc, char **argv, const rt_program *program)
 {
     char path[PATH_MAX];
     spin_briefly(argv);
+    fill_streams();
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0)
         return rt_fail(RT_USER, "/proc is needed to find the trainer's folder");

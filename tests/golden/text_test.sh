@@ -4,6 +4,7 @@
 #   roundtrip/*.ir   canonical: `efficc --run-pass=` prints them back byte by byte
 #   verify/*.ir      "; error: TEXT" stands on each line that is reported, on no other;
 #                    exit code 1
+#   streams          a full disk, a reader that left, no standard output at all
 #   cases            the text after each pass prints back, and the pipeline that goes on
 #                    from it ends where the one that was not interrupted ends; the
 #                    planned text makes the same trainer as the model, and is planned
@@ -46,6 +47,17 @@ if [ -w /dev/full ]; then
     [ $? = 1 ] && grep -q 'not everything could be written' "$out/err"
     result $? "a full disk behind standard output"
 fi
+
+(
+    sleep 0.1 # until the reader has left
+    "$efficc" "$f" --batch 2 --seq 16 --no-build -o "$out/unread" 2> "$out/err"
+    echo $? > "$out/code"
+) | true
+[ "$(cat "$out/code")" = 0 ] && [ ! -s "$out/err" ] && [ -e "$out/unread/plan.json" ]
+result $? "a report that nobody reads"
+"$efficc" "$f" --batch 2 --seq 16 --no-build -o "$out/mute" >&- 2> "$out/err" &&
+    diff "$out/unread/src/step.c" "$out/mute/src/step.c"
+result $? "without standard output"
 
 goes_on() { # CASE OPTION...
     model=$here/../cases/$1/model.onnx

@@ -5,6 +5,7 @@
 #include "host_toy.h"
 
 #include <cjson/cJSON.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 static const float emb0[32] = {0.1f,  -0.2f, 0.3f,  0.4f,  -0.5f, 0.6f,  0.7f, -0.8f,
@@ -132,7 +133,7 @@ TEST(a_run_logs_and_learns)
     CHECK(logged("run", 60, "total_seconds") > 0);
     CHECK(!log_row("run", 61));
     /* a pipe gets plain lines */
-    TOY_HEARD("step 60/60  loss ");
+    TOY_HEARD("step 59/60  loss ");
     CHECK(!strchr(toy_said, '\r') && !strchr(toy_said, 033));
     TOY_HEARD("attention_mask: not in 4 of 5 rows");
 }
@@ -142,10 +143,32 @@ TEST(an_unsupervised_step_is_skipped)
     CHECK(RUN(COMMON, "--max-steps", "3", "--output-dir", (char *)toy_path("skip")) ==
           0);
     TOY_HEARD("step 3 has no supervised token and is skipped");
+    TOY_HEARD("step 3/3  no supervised tokens  lr ");
+    CHECK(!strstr(toy_said, "nan"));
     cJSON *row = log_row("skip", 2);
     CHECK(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(row, "loss")));
     CHECK(logged("skip", 2, "supervised_tokens") == 0);
     cJSON_Delete(row);
+}
+
+/* As under `trainer .. | head -1`: the report ends, the training does not. */
+TEST(a_reader_that_leaves_does_not_end_the_run)
+{
+    char *argv[] = {"trainer", COMMON,         "--max-steps",
+                    "5",       "--output-dir", (char *)toy_path("left")};
+    rt_program p = toy_program();
+    const char *dir = program_folder();
+    int end[2];
+    NEED(!pipe(end) && !close(end[0]));
+    signal(SIGPIPE, SIG_DFL);
+    FILE *report = rt_out;
+    rt_out = fdopen(end[1], "w");
+    NEED(rt_out != NULL);
+    CHECK(rt_host_main(sizeof argv / sizeof *argv, argv, &p, dir) == 0);
+    fclose(rt_out);
+    rt_out = report;
+    CHECK(logged("left", 4, "step") == 5 && logged("left", 5, "peak_rss_bytes") > 0);
+    CHECK(!access(toy_path("left/model.onnx"), R_OK));
 }
 
 TEST(accumulation_is_one_mean_over_the_step)
