@@ -257,6 +257,16 @@ set(parser *p, const struct option *o, const char *s)
                                                 : set_text(p, o, s);
 }
 
+/* Is a word behind an unknown option its value? As far as one can tell. */
+static bool
+is_value(const char *word)
+{
+    size_t n = strlen(word);
+    bool model = (n > 5 && !strcmp(word + n - 5, ".onnx")) ||
+                 (n > 3 && !strcmp(word + n - 3, ".ir"));
+    return *word != '-' && !model;
+}
+
 /* argv[at], which begins with '-', and its value. */
 static bool
 option(parser *p)
@@ -269,17 +279,22 @@ option(parser *p)
         o = find("output", strlen("output"), &off);
     else if (arg[1] != '-')
         o = NULL;
-    if (!o)
+    const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
+    if (!o) {
+        p->at += next && !typed[n] && is_value(next);
         return unknown(p, arg, typed, n);
+    }
     if (o->kind == K_FLAG) {
         *(bool *)((char *)p->cfg + o->field) = !off;
         return !typed[n] || bad(p, o, "it takes no value");
     }
     if (typed[n])
         return set(p, o, typed + n + 1);
-    if (p->at + 1 == p->argc)
+    bool number = o->kind == K_INT || o->kind == K_NUM;
+    if (!next || (number && !strncmp(next, "--", 2)))
         return bad(p, o, "a value is missing: --%s %s", o->name, o->arg);
-    return set(p, o, p->argv[++p->at]);
+    p->at++;
+    return set(p, o, next);
 }
 
 /* ---- the whole ---- */
@@ -323,8 +338,9 @@ quoted(ef_arena *a, int argc, char **argv)
     return b.s;
 }
 
+/* ok: nothing was wrong so far; else what is missing may be what was not understood. */
 static bool
-finish(parser *p)
+finish(parser *p, bool ok)
 {
     ef_config *c = p->cfg;
     bool off;
@@ -332,17 +348,18 @@ finish(parser *p)
         !c->lora_r && (c->lora_alpha > 0 || c->lora_targets || c->lora_scale);
     if (c->lora_implied)
         c->lora_r = 8;
-    if (c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
-        return bad(p, find("lora-alpha", strlen("lora-alpha"), &off),
-                   "%g is more than a million times the rank, %" PRId64, c->lora_alpha,
-                   c->lora_r);
-    if (!c->input && !c->list_passes) {
+    ok &= check_dims(p);
+    if (ok && c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
+        ok = bad(p, find("lora-alpha", strlen("lora-alpha"), &off),
+                 "%g is more than a million times the rank, %" PRId64, c->lora_alpha,
+                 c->lora_r);
+    if (ok && !c->input && !c->list_passes) {
         ef_error(p->ctx, NULL, E_FILE, "no model given",
                  "efficc MODEL.onnx [options] -o DIR");
         ef_hint(p->ctx, "efficc --help lists the options");
         return false;
     }
-    return check_dims(p);
+    return ok;
 }
 
 int
@@ -351,27 +368,26 @@ fe_options(ef_ctx *ctx, int argc, char **argv, ef_config *cfg)
     *cfg = ef_config_default;
     cfg->argv_run = quoted(ctx->arena, argc, argv);
     parser p = {ctx, cfg, argc, 1, argv};
-    bool rest = false; /* behind "--": no more options */
+    bool rest = false, ok = true; /* rest: behind "--", no more options */
     for (; p.at < argc; p.at++) {
         const char *arg = argv[p.at];
         if (!rest && (!strcmp(arg, "--help") || !strcmp(arg, "-h"))) {
             fe_help(stdout);
-            return 0;
+            return ok ? 0 : 1;
         }
         if (!rest && !strcmp(arg, "--version")) {
             puts("efficc " EFFICC_VERSION);
-            return 0;
+            return ok ? 0 : 1;
         }
         if (!rest && !strcmp(arg, "--")) {
             rest = true;
         } else if (!rest && arg[0] == '-' && arg[1]) {
-            if (!option(&p))
-                return 1;
+            ok &= option(&p);
         } else if (cfg->input) {
-            return ef_error(ctx, NULL, E_FILE, arg, "one model is enough"), 1;
+            ok = ef_error(ctx, NULL, E_FILE, arg, "one model is enough");
         } else {
             cfg->input = arg;
         }
     }
-    return finish(&p) ? -1 : 1;
+    return finish(&p, ok) ? -1 : 1;
 }

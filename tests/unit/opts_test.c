@@ -144,6 +144,36 @@ TEST(bad_values)
     }
 }
 
+static int
+count(const char *text)
+{
+    int n = 0;
+    for (const char *p = said; (p = strstr(p, text)); p++)
+        n++;
+    return n;
+}
+
+TEST(all_wrong_options_are_told)
+{
+    CHECK(
+        parse("--bacth 4 m.onnx --seq x --learning-rate 1e-3 --task no --lora-r --dim "
+              "a --fp16 -o") == 1);
+    CHECK(count("error:") == 8);
+    CHECK(says("did you mean --batch?") && says("'x' is not a whole number") &&
+          says("'--learning-rate'") && says("'no' is not one of") &&
+          says("a value is missing: --lora-r R") && says("'a' is not NAME=N") &&
+          says("fp32 is the only precision yet") &&
+          says("a value is missing: --output"));
+    CHECK_STR(cfg.input, "m.onnx");
+    DONE();
+    CHECK(parse("--fp16 m.onnx n.onnx") == 1 && count("error:") == 2);
+    DONE();
+    CHECK(parse("--modle 3") == 1 && count("error:") == 1);
+    DONE();
+    CHECK(parse("m.onnx --batch 0 --help") == 1);
+    DONE();
+}
+
 TEST(a_model_is_needed)
 {
     CHECK(parse("--batch 4") == 1 && says("no model given"));
