@@ -228,6 +228,33 @@ print_table(const lora *l, int64_t r, double alpha, double scale)
     }
 }
 
+/* Modules whose weights are trained beside the adapters: classifiers, new heads, and what
+ * --trainable names. */
+static void
+print_whole(const lora *l)
+{
+    enum { MOST = 8 };
+    ef_buf b = {.arena = l->pc->scratch};
+    ef_map told = {0};
+    for (int i = 0; i < l->m->params.n; i++) {
+        const ir_param *p = l->m->params.at[i];
+        if (p->cls != IR_TRAIN || p->role == IR_LORA_A || p->role == IR_LORA_B)
+            continue;
+        const char *name = p->hf ? p->hf : p->value->name, *dot = strrchr(name, '.');
+        const char *module =
+            p->module
+                ? p->module
+                : ef_internn(l->ctx, name, dot ? (size_t)(dot - name) : strlen(name));
+        if (ef_map_has(&told, module))
+            continue;
+        if (told.n <= MOST)
+            ef_putf(&b, "%s%s", told.n ? ", " : "", told.n < MOST ? module : "..");
+        ef_map_set(l->pc->scratch, &told, module, NULL);
+    }
+    if (told.n)
+        ef_report(l->ctx, "trained whole, beside the adapters: %s", b.s);
+}
+
 static void
 set_meta(lora *l, int64_t r, double alpha, double scale)
 {
@@ -267,5 +294,8 @@ pass_lora(pass_ctx *pc)
         adapt(&l, &l.targets.at[i], r, scale);
     print_table(&l, r, alpha, scale);
     set_meta(&l, r, alpha, scale);
-    return task_set_classes(m, IR_FROZEN, true) && check_apart(&l);
+    if (!task_set_classes(m, IR_FROZEN, true) || !check_apart(&l))
+        return false;
+    print_whole(&l);
+    return true;
 }

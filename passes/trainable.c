@@ -39,10 +39,13 @@ task_is_weight(const ir_param *p)
            ir_type_count(p->value->type) > 1;
 }
 
-/* By its name, PyTorch's or the initializer's. */
+/* By its name, PyTorch's, the initializer's or that of a tied one. */
 static bool
 fits(const char *pattern, const ir_param *p)
 {
+    for (int i = 0; i < p->also.n; i++)
+        if (ef_glob(pattern, p->also.at[i] + 1))
+            return true;
     return ef_glob(pattern, p->value->name) || (p->hf && ef_glob(pattern, p->hf)) ||
            (p->onnx && ef_glob(pattern, p->onnx));
 }
