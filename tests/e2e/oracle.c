@@ -7,20 +7,23 @@
 #include <math.h>
 #include <string.h>
 
-/* The module after all passes, as the command line asks. */
+/* The module after all passes, as the command line asks; *model is what it came from. */
 static ir_module *
-module_of(ef_ctx *ctx, ef_config *cfg, int argc, char **argv)
+module_of(ef_ctx *ctx, ef_config *cfg, const oracle_run *r, fe_model **model)
 {
     ctx->report = NULL;
-    if (fe_options(ctx, argc, argv, cfg) >= 0)
+    if (fe_options(ctx, r->argc, r->argv, cfg) >= 0)
         return NULL;
     ctx->cfg = cfg;
     ctx->file = cfg->input;
-    fe_model *model = fe_load(ctx, cfg->input);
-    ir_module *m = model ? fe_import(ctx, model) : NULL;
+    *model = fe_load(ctx, cfg->input);
+    ir_module *m = *model ? fe_import(ctx, *model) : NULL;
     const pass_target *target = m ? cg_target(ctx) : NULL;
     bool stopped = false;
-    return target && pass_run(m, target, &stopped) ? m : NULL;
+    if (target && pass_run(m, target, &stopped))
+        return m;
+    ir_module_free(m);
+    return NULL;
 }
 
 static void
@@ -123,7 +126,8 @@ oracle_train(oracle_run *r)
 {
     ef_ctx *ctx = ef_ctx_new();
     ef_config cfg = ef_config_default;
-    ir_module *m = module_of(ctx, &cfg, r->argc, r->argv);
+    fe_model *model = NULL;
+    ir_module *m = module_of(ctx, &cfg, r, &model);
     bool ok = m != NULL;
     if (ok) {
         ir_env env = {.arena = ef_arena_new(), .hyper = r->hyper};
@@ -133,6 +137,7 @@ oracle_train(oracle_run *r)
         ef_arena_free(env.arena);
         ir_module_free(m);
     }
+    fe_unload(model);
     ef_ctx_free(ctx);
     return ok;
 }
