@@ -252,7 +252,7 @@ print_whole(const lora *l)
         ef_map_set(l->pc->scratch, &told, module, NULL);
     }
     if (told.n)
-        ef_report(l->ctx, "trained whole, beside the adapters: %s", b.s);
+        ef_report(l->ctx, "trained beside the adapters: %s", b.s);
 }
 
 static void

@@ -40,9 +40,9 @@ typedef bool pass_fn(pass_ctx *);
 #undef PASS
 #undef ORDER
 
-/* The pipeline from wherever m->passes says it is (pass plan is always repeated), as cfg orders (stop_after, print_after,
- * dump, verify, time, run_pass). false: said why. After success m is planned, or printed
- * where cfg said to stop: *stopped. */
+/* The pipeline from wherever m->passes says it is (pass plan is always repeated), as cfg
+ * orders (stop_after, print_after, dump, verify, time, run_pass). false: said why. After
+ * success m is planned, or printed where cfg said to stop: *stopped. */
 bool pass_run(ir_module *m, const pass_target *target, bool *stopped);
 bool pass_exists(const char *name);
 void pass_list(FILE *);       /* --passes */

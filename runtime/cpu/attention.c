@@ -2,10 +2,10 @@
  *
  *     y = softmax(scale * q k^T + masks) v,   lse = log sum exp of the scores
  *
- * For a block of queries, blocks of keys are walked with a running maximum and sum; earlier
- * results are rescaled when the maximum rises. A query's result depends on its own keys
- * only, in fixed order, so tasks may be cut anywhere. A query without any key gets y = 0 and
- * lse = -inf.
+ * For a block of queries, blocks of keys are walked with a running maximum and sum (Milakov
+ * and Gimelshein, 2018); earlier results are rescaled when the maximum rises. A query's
+ * result depends on its own keys only, in fixed order, so tasks may be cut anywhere. A query
+ * without any key gets y = 0 and lse = -inf.
  */
 #include "attn_int.h"
 #include <omp.h>

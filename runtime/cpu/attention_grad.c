@@ -1,4 +1,5 @@
-/* attention_grad.c -- gradient of attention, weights recomputed block by block.
+/* attention_grad.c -- gradient of attention, weights recomputed block by block
+ * (FlashAttention: Dao et al., 2022).
  *
  *     P = exp(scale * q k^T + masks - lse)      delta = row sums of dy * y
  *     dS = scale * P * (dy v^T - delta)

@@ -1,4 +1,4 @@
-/* norm.c -- layer normalisation over the rows of [rows, cols].
+/* norm.c -- layer normalisation over the rows of [rows, cols] (Ba et al., 2016).
  *
  *     y = (x - mean) * rstd * w + b,   rstd = 1 / sqrt(var + eps)
  *     dx = rstd * (g - avg(g) - xh * avg(g * xh)),   g = dy * w,   xh = (x - mean) * rstd

@@ -1,6 +1,7 @@
 /* optim.c -- gradient norm, clipping and the parameter update.
  *
- * AdamW, t = step, g = gradient * coef:
+ * AdamW (Loshchilov and Hutter, 2019; in the form of torch.optim.AdamW), t = step,
+ * g = gradient * coef:
  *     m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2
  *     p = p - (lr wd p + lr/(1 - b1^t) * m / (sqrt(v)/sqrt(1 - b2^t) + eps))
  * The parameter is rounded once, by the outer subtraction; factors that depend on the step

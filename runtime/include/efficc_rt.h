@@ -174,7 +174,7 @@ int rt_main(int argc, char **argv, const rt_program *);
 /* ---- device part (runtime/cpu): called by the host part ---- */
 /* Threads, library objects for all GEMMs of the program. false: *error says why. */
 bool rt_device_open(const rt_program *, rt_stream **compute, char *error, size_t n);
-void rt_device_close(rt_stream *);
+void rt_device_close(rt_stream *); /* frees what rt_device_open() made */
 /* Scratch bytes that the library wants for this product with this many threads; called by
  * efficc while planning, too. -1: it can't be done. */
 int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
@@ -192,9 +192,9 @@ void *rt_alloc(size_t bytes);
 /* GEMM number g of the program's table. scratch as planned; bias [N] or NULL. */
 void rt_gemm(rt_stream *, int g, float *c, const float *a, const float *b,
              const float *bias, void *scratch);
-void rt_copy(rt_stream *, float *y, const float *x, int64_t n);
-void rt_zero(rt_stream *, void *y, int64_t bytes);
-void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x */
+void rt_copy(rt_stream *, float *y, const float *x, int64_t n);   /* y = x, both [n] */
+void rt_zero(rt_stream *, void *y, int64_t bytes);                /* zero bytes */
+void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x, both [n] */
 /* y = x permuted; elements of `size` bytes; dim: of x. */
 void rt_transpose(rt_stream *, void *y, const void *x, int rank, const int64_t *dim,
                   const int *perm, int size);
@@ -209,6 +209,7 @@ void rt_move(rt_stream *, void *y, const void *x, const rt_block_copy *);
 /* x [outer, n, inner], idx [m]: y [outer, m, inner]; negative indices count from the end. */
 void rt_gather(rt_stream *, void *y, const void *x, const int64_t *idx, int64_t outer,
                int64_t n, int64_t inner, int64_t m, int size);
+/* dx [outer, n, inner] = 0, then dy [outer, m, inner] added at idx, in order of position. */
 void rt_gather_grad(rt_stream *, float *dx, const float *dy, const int64_t *idx,
                     int64_t outer, int64_t n, int64_t inner, int64_t m);
 /* y [rows,h] = table [v,h] at ids [rows]. */
@@ -217,10 +218,12 @@ void rt_embed(rt_stream *, float *y, const float *table, const int64_t *ids,
 /* dtable [v,h] (+)= sum of dy rows by id, in order of position. add: +=, else =. */
 void rt_embed_grad(rt_stream *, float *dtable, const float *dy, const int64_t *ids,
                    int64_t rows, int64_t h, int64_t v, bool add, void *scratch);
-/* Over the last dimension of [rows,cols]. Mean and 1/std per row. */
+/* y = (x - mean) rstd w + b over the last dimension of [rows,cols]; mean, rstd [rows],
+ * rstd = 1 / sqrt(variance + eps), variance over cols, not cols - 1; w, b [cols]. */
 void rt_layernorm(rt_stream *, float *y, float *mean, float *rstd, const float *x,
                   const float *w, const float *b, int64_t rows, int64_t cols,
                   float eps);
+/* dx [rows,cols] of it; formula in norm.c. */
 void rt_layernorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
                      const float *x, const float *w, const float *mean,
                      const float *rstd, int64_t rows, int64_t cols);
@@ -229,21 +232,27 @@ void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy,
                       const float *x, const float *mean, const float *rstd,
                       int64_t rows, int64_t cols, bool add_w, bool add_b,
                       void *scratch);
+/* Over cols: y = exp(x - max) / sum; a row of -inf only gives NaN. */
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
+/* dx = y (dy - sum over cols of dy y) */
 void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y,
                      int64_t rows, int64_t cols);
 /* y [outer, inner] = reduction of x [outer, n, inner] over n; the sum is multiplied with by
  * (1/n: mean). */
 void rt_reduce_sum(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
                    int64_t inner, float by);
+/* The same with the largest element; NaN if one is. */
 void rt_reduce_max(rt_stream *, float *y, const float *x, int64_t outer, int64_t n,
                    int64_t inner);
+/* y, x [outer, n, inner]: running sums over n, the own element included. */
 void rt_cumsum(rt_stream *, int64_t *y, const int64_t *x, int64_t outer, int64_t n,
                int64_t inner);
 /* y [cols] (+)= sum over rows of x [rows, cols], rows ld apart. */
 void rt_colsum(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols,
                int64_t ld, bool add, void *scratch);
-/* mask [B,S]: nonzero = may be attended to; NULL: all. S x S is never stored. */
+/* y = softmax(scale q k^T, masked) v per head, lse = log of the sum of exp of the scores.
+ * mask [B,S]: nonzero = may be attended to; NULL: all; causal: only keys up to the query. A
+ * query without a key gives y = 0, lse = -inf. S x S is never stored. */
 void rt_attention(rt_stream *, float *y, float *lse, const float *q, const float *k,
                   const float *v, const int64_t *mask, const rt_attn *, void *scratch);
 /* dq, dk, dv have the layouts of q, k, v (ldq, qo, ..), so they may be one packed buffer;
@@ -257,6 +266,8 @@ void rt_attention_grad(rt_stream *, float *dq, float *dk, float *dv, const float
 void rt_ce(rt_stream *, float *loss, int64_t *right, float *prob /* [rows,c] */,
            const float *logits, const int64_t *targets, const float *scale,
            int64_t rows, int64_t c);
+/* The loss and its gradient, dlogits [rows,c] = scale[0] (softmax - onehot(target)), 0 in
+ * rows that are not supervised. */
 void rt_ce_grad(rt_stream *, float *loss, float *dlogits, const float *logits,
                 const int64_t *targets, const float *scale, int64_t rows, int64_t c);
 /* logits = x [rows,h] times w ([h,v], or [v,h] under tb) + bias [v] or none, `chunk` rows at
