@@ -91,26 +91,39 @@ ir_ev_fail(ir_ev *e, const char *fmt, ...)
                     ef_printf(e->ctx->arena, "%s: %s", ir_ops[e->op->code].name, what));
 }
 
-/* The size that named dimension `sym` has in the operands; `max` where none has it. */
-static int64_t
-actual_size(const ir_op *op, const ir_tensor *const *arg, int sym, int64_t max)
+/* The sizes that named dimensions have in a run; 0: not known. */
+typedef struct sizes {
+    int64_t of[IR_SUP + 1];
+} sizes;
+
+/* Takes over the sizes that t has where its value's type has names. Returns a name whose
+ * size is another than that known before, or IR_FIXED. */
+static ir_sym
+learn_sizes(sizes *known, const ir_type *named, const ir_type *t)
 {
-    for (int i = 0; i < op->narg; i++)
-        for (int d = 0; d < op->arg[i]->type->rank; d++)
-            if (op->arg[i]->type->sym[d] == sym)
-                return arg[i]->type->dim[d];
-    return max;
+    for (int d = 0; d < named->rank; d++) {
+        int64_t *size = &known->of[named->sym[d]];
+        if (named->sym[d] != IR_FIXED && *size && *size != t->dim[d])
+            return named->sym[d];
+        *size = t->dim[d];
+    }
+    return IR_FIXED;
 }
 
-/* Type of result i with named dimensions at their actual size. */
+/* Type of result i with named dimensions at their actual size: that of the operands, else
+ * that of the run, else the maximum. */
 static const ir_type *
-actual_type(ef_ctx *ctx, const ir_op *op, const ir_tensor *const *arg, int i)
+actual_type(ef_ctx *ctx, const ir_op *op, const ir_tensor *const *arg, int i,
+            const sizes *run)
 {
     ir_type t = *op->res[i]->type;
+    sizes known = run ? *run : (sizes){0};
     bool named = false;
+    for (int k = 0; k < op->narg; k++)
+        learn_sizes(&known, op->arg[k]->type, arg[k]->type);
     for (int d = 0; d < t.rank; d++)
         if (t.sym[d] != IR_FIXED) {
-            t.dim[d] = actual_size(op, arg, t.sym[d], t.dim[d]);
+            t.dim[d] = known.of[t.sym[d]] ? known.of[t.sym[d]] : t.dim[d];
             named = true;
         }
     return named ? ir_type_intern(ctx, &t) : op->res[i]->type;
@@ -124,7 +137,7 @@ ir_eval_op(ef_ctx *ctx, const ir_op *op, const ir_tensor *const *arg, ir_tensor 
     ir_tensor **at = EF_NEWN(arena, ir_tensor *, op->nres + 1);
     for (int i = 0; i < op->nres; i++) {
         at[i] = &res[i];
-        res[i].type = actual_type(ctx, op, arg, i);
+        res[i].type = actual_type(ctx, op, arg, i, NULL);
         res[i].data = EF_NEWN(arena, double, ir_count(&res[i]) + 1);
     }
     ir_ev e = {.ctx = ctx, .op = op, .arg = arg, .res = at, .scratch = arena};
@@ -191,7 +204,7 @@ operand(ir_module *m, ir_env *env, const ir_op *op, const ir_value *v)
 /* ---- the function ---- */
 
 static bool
-run_op(ir_module *m, const ir_op *op, ir_env *env, ef_arena *scratch)
+run_op(ir_module *m, const ir_op *op, ir_env *env, const sizes *run, ef_arena *scratch)
 {
     ef_arena_reset(scratch);
     const ir_tensor **arg = EF_NEWN(scratch, const ir_tensor *, op->narg + 1);
@@ -200,7 +213,7 @@ run_op(ir_module *m, const ir_op *op, ir_env *env, ef_arena *scratch)
         if (!(arg[i] = operand(m, env, op, op->arg[i])))
             return false;
     for (int i = 0; i < op->nres; i++) {
-        const ir_type *type = actual_type(m->ctx, op, arg, i);
+        const ir_type *type = actual_type(m->ctx, op, arg, i, run);
         res[i] = ir_env_get(env, op->res[i]);
         if (!res[i] || res[i]->type != type)
             res[i] = env_new(env, op->res[i], type);
@@ -213,16 +226,39 @@ run_op(ir_module *m, const ir_op *op, ir_env *env, ef_arena *scratch)
     return true;
 }
 
+/* The sizes of named dimensions in the arguments that were given. */
+static bool
+sizes_of_args(const ir_func *f, const ir_env *env, sizes *run)
+{
+    static const char *const name[] = {NULL, "rows", "sup"};
+    for (int i = 0; i < f->args.n; i++) {
+        const ir_value *v = f->args.at[i];
+        const ir_tensor *t = ir_env_get(env, v);
+        ir_sym sym = t ? learn_sizes(run, v->type, t->type) : IR_FIXED;
+        if (sym != IR_FIXED)
+            return ef_error(
+                f->module->ctx, NULL, E_IR_INTERP,
+                ef_printf(f->module->ctx->arena,
+                          "%%%s has another number of %s than the arguments "
+                          "before it",
+                          v->name, name[sym]));
+    }
+    return true;
+}
+
 bool
 ir_interp(const ir_func *f, unsigned phases, ir_env *env)
 {
+    sizes run = {0};
+    if (!sizes_of_args(f, env, &run))
+        return false;
     ef_arena *scratch = ef_arena_new();
     bool ok = true;
     IR_FOREACH_BLOCK (b, f) {
         if (!(phases & 1u << b->phase))
             continue;
         for (const ir_op *op = b->first; op && ok; op = op->next)
-            ok = run_op(f->module, op, env, scratch);
+            ok = run_op(f->module, op, env, &run, scratch);
     }
     ef_arena_free(scratch);
     return ok;

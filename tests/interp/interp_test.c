@@ -441,6 +441,45 @@ TEST(named_dimensions_take_the_size_of_the_operands)
     stop(&k);
 }
 
+static void
+give(machine *k, int arg, int n, const double *x)
+{
+    ir_tensor *t = ir_env_new(&k->env, k->m->step->args.at[arg]);
+    t->type = ir_type_get(k->ctx, t->type->dtype, 1, (int64_t[]){n});
+    memcpy(t->data, x, sizeof *x * (size_t)n);
+}
+
+static const char rows_and_sup[] =
+    "  %h = embed $w, %ids : f32[rows:6,2]\n"
+    "  %s = gather %h, %at {axis=0} : f32[sup:3,2]\n"
+    "  %h.d = gather_grad %s, %at {axis=0} : f32[rows:6,2]\n"
+    "  %t = transpose %h.d {perm=[1,0]} : f32[2,rows:6]\n"
+    "  %w.d = embed_grad %h.d, %ids : f32[3,2]\n  ret %s, %t, %w.d\n";
+
+/* A result whose operands do not have the dimension takes its size from the arguments. */
+TEST(rows_and_supervised_rows)
+{
+    machine k = start("param $w : f32[3,2] const unit=0 = 1 2 3 4 5 6\n",
+                      "%ids : i64[rows:6], %at : i64[sup:3]", rows_and_sup);
+    give(&k, 0, 4, (double[]){2, 0, 1, 2});
+    give(&k, 1, 2, (double[]){3, 1});
+    NEED(run(&k));
+    check_values(rows_and_sup, result(&k, 0), 4, (double[]){5, 6, 1, 2});
+    check_values(rows_and_sup, result(&k, 1), 8, (double[]){0, 1, 0, 5, 0, 2, 0, 6});
+    check_values(rows_and_sup, result(&k, 2), 6, (double[]){1, 2, 0, 0, 5, 6});
+    stop(&k);
+}
+
+TEST(arguments_agree_on_named_dimensions)
+{
+    machine k = start("", "%x : f32[rows:6], %y : f32[rows:6]",
+                      "  %z = neg %x : f32[rows:6]\n  ret %z\n");
+    give(&k, 0, 4, (double[4]){0});
+    give(&k, 1, 2, (double[4]){0});
+    CHECK(!run(&k));
+    stop(&k);
+}
+
 /* ---- gradients and the update ---- */
 
 static const char update_text[] = "efficc-ir 1\n\nunit 0 \"all\"\n\n"
