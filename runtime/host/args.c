@@ -81,7 +81,7 @@ put_default(rt_text *t, const row *r)
         rt_putf(t, " [true]");
     if (r->kind == KIND_INT && *(const int64_t *)at)
         rt_putf(t, " [%lld]", (long long)*(const int64_t *)at);
-    if (r->kind == KIND_NUM && *(const double *)at != 0)
+    if (r->kind == KIND_NUM)
         rt_putf(t, " [%g]", *(const double *)at);
     if (r->kind == KIND_STR && *(const char *const *)at)
         rt_putf(t, " [%s]", *(const char *const *)at);

@@ -164,6 +164,7 @@ TEST(options_that_do_not_go_together)
 TEST(help_names_every_option_in_80_columns)
 {
     CHECK(PARSE("--help") == 0);
+    TOY_HEARD("times the learning rate [0]");
     static const char *const name[] = {
 #define OPT(field, kind, def, low, high, words, arg, group, when, help) #field,
 #define MOVED(name, text)
