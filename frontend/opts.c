@@ -267,6 +267,13 @@ is_value(const char *word)
     return *word != '-' && !model;
 }
 
+/* --verify alone means --verify=each; WHEN may stand behind it all the same. */
+static bool
+stands_alone(const struct option *o, const char *next)
+{
+    return !strcmp(o->name, "verify") && (!next || !is_value(next));
+}
+
 /* argv[at], which begins with '-', and its value. */
 static bool
 option(parser *p)
@@ -290,6 +297,8 @@ option(parser *p)
     }
     if (typed[n])
         return set(p, o, typed + n + 1);
+    if (stands_alone(o, next))
+        return set(p, o, "each");
     bool number = o->kind == K_INT || o->kind == K_NUM;
     if (!next || (number && !strncmp(next, "--", 2)))
         return bad(p, o, "a value is missing: --%s %s", o->name, o->arg);

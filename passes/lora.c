@@ -255,6 +255,23 @@ print_whole(const lora *l)
         ef_report(l->ctx, "trained beside the adapters: %s", b.s);
 }
 
+/* A module of which --freeze leaves nothing to train is not saved either. */
+static void
+drop_frozen_modules(lora *l)
+{
+    for (int i = 0; i < l->m->params.n; i++) {
+        ir_param *p = l->m->params.at[i];
+        bool trained = p->role != IR_MODULE;
+        for (int k = 0; k < l->m->params.n && !trained; k++) {
+            const ir_param *q = l->m->params.at[k];
+            trained =
+                q->role == IR_MODULE && q->module == p->module && q->cls == IR_TRAIN;
+        }
+        if (!trained)
+            p->role = IR_BASE;
+    }
+}
+
 static void
 set_meta(lora *l, int64_t r, double alpha, double scale)
 {
@@ -296,6 +313,7 @@ pass_lora(pass_ctx *pc)
     set_meta(&l, r, alpha, scale);
     if (!task_set_classes(m, IR_FROZEN, true) || !check_apart(&l))
         return false;
+    drop_frozen_modules(&l);
     print_whole(&l);
     return true;
 }

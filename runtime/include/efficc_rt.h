@@ -188,6 +188,22 @@ int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
 /* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
 void *rt_alloc(size_t bytes);
 
+/* ---- between ranks ----
+ * A flat buffer lies in equal parts, one a rank, in rank order. A collective starts on the
+ * stream and is complete when rt_wait() on its future returns; until then its buffer may
+ * neither be read nor written. On one rank, all that there is yet, a part is the whole
+ * buffer, nothing moves, and a future is complete at once. */
+struct rt_future {
+    bool pending; /* started, and not yet waited for */
+};
+/* Every rank has its own part of buf; afterwards all parts. bytes: of the whole buffer. */
+void rt_all_gather(rt_stream *, rt_future *, void *buf, int64_t bytes);
+/* Afterwards this rank's part of buf holds the sum over ranks, in order 0..N-1, of that part;
+ * n: elements of the whole buffer. */
+void rt_reduce_scatter(rt_stream *, rt_future *, float *buf, int64_t n);
+void rt_wait(rt_stream *,
+             rt_future *); /* a future that is not pending: returns at once */
+
 /* ---- kernels; formulas in runtime/cpu, checked against the interpreter ---- */
 /* GEMM number g of the program's table. scratch as planned; bias [N] or NULL. */
 void rt_gemm(rt_stream *, int g, float *c, const float *a, const float *b,

@@ -85,6 +85,21 @@ TEST(run_pass_may_be_empty)
     DONE();
 }
 
+TEST(verify_may_stand_alone)
+{
+    static const char *const lines[] = {"--verify m.ir", "m.ir --verify",
+                                        "--verify --time m.ir", "--verify each m.ir"};
+    for (size_t i = 0; i < EF_COUNT(lines); i++) {
+        CHECK(parse(lines[i]) == -1);
+        CHECK_STR(cfg.verify, "each");
+        CHECK_STR(cfg.input, "m.ir");
+        DONE();
+    }
+    CHECK(parse("m.ir --verify none") == -1);
+    CHECK_STR(cfg.verify, "none");
+    DONE();
+}
+
 TEST(the_nearest_option_is_named)
 {
     static const char *const rows[][2] = {
