@@ -242,16 +242,6 @@ last_part(const char *name)
     return dot ? dot + 1 : name;
 }
 
-/* The module of a param by its PyTorch name: "a.b.weight" is in "a.b". */
-static const char *
-module_of(cg *c, const ir_param *p)
-{
-    const char *name = p->hf ? p->hf : p->value->name, *dot = strrchr(name, '.');
-    if (p->module)
-        return p->module;
-    return dot ? ef_strndup(c->arena, name, (size_t)(dot - name)) : name;
-}
-
 static bool
 is_adapter(const ir_param *p)
 {
@@ -268,12 +258,12 @@ cg_lora_targets(cg *c, const char ***list)
         const ir_param *p = c->m->params.at[i];
         if (!is_adapter(p) || p->of)
             continue;
-        add_once(c, &whole, &nwhole, module_of(c, p));
-        add_once(c, &part, &npart, last_part(module_of(c, p)));
+        add_once(c, &whole, &nwhole, ir_param_module(c->ctx, p));
+        add_once(c, &part, &npart, last_part(ir_param_module(c->ctx, p)));
     }
     for (int i = 0; i < c->m->params.n && enough; i++) {
         const ir_param *p = c->m->params.at[i];
-        const char *module = module_of(c, p);
+        const char *module = ir_param_module(c->ctx, p);
         bool named = false, adapted = false;
         if (is_adapter(p) || p->of || p->value->type->rank < 2)
             continue;
@@ -295,7 +285,7 @@ cg_saved_modules(cg *c, const char ***list)
     for (int i = 0; i < c->m->params.n; i++) {
         const ir_param *p = c->m->params.at[i];
         if (p->role == IR_MODULE && !p->of)
-            add_once(c, list, &n, module_of(c, p));
+            add_once(c, list, &n, ir_param_module(c->ctx, p));
     }
     return n;
 }
@@ -310,12 +300,12 @@ fan_in_fan_out(cg *c)
     for (int i = 0; i < c->m->params.n && !n; i++)
         if (is_adapter(c->m->params.at[i])) {
             module = EF_NEWN(c->arena, const char *, 1);
-            module[n++] = module_of(c, c->m->params.at[i]);
+            module[n++] = ir_param_module(c->ctx, c->m->params.at[i]);
         }
     for (const ir_op *op = n ? ir_first_op(c->m->step) : NULL; op;
          op = ir_next_op(op)) {
         const ir_param *w = op->code == IR_OP_linear ? op->arg[1]->param : NULL;
-        if (w && !is_adapter(w) && !strcmp(module_of(c, w), module[0]))
+        if (w && !is_adapter(w) && !strcmp(ir_param_module(c->ctx, w), module[0]))
             return (ir_attr_int(op, IR_ATTR_tb, 0) != 0) == w->transposed;
     }
     return false;

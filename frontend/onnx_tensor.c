@@ -252,25 +252,6 @@ read_bytes(const fe_model *m, const fe_tensor *t, uint64_t first, size_t n,
     return got == n || ef_error(m->ctx, t->name, E_IR_DATA, t->name, why);
 }
 
-static double
-half(uint16_t h)
-{
-    int e = h >> 10 & 31, f = h & 1023;
-    double x = e == 31 ? (f ? (double)NAN : (double)INFINITY)
-               : e     ? ldexp(1024 + f, e - 25)
-                       : ldexp(f, -24);
-    return h >> 15 ? -x : x;
-}
-
-static double
-bfloat(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return (double)x;
-}
-
 /* One element, of any type that has bytes; *i gets it if it is an integer. */
 static double
 element(int type, const uint8_t *at, int64_t *i)
@@ -292,9 +273,9 @@ element(int type, const uint8_t *at, int64_t *i)
     case T(DOUBLE):
         return u.d;
     case T(FLOAT16):
-        return half(u.u16);
+        return ir_from_half(u.u16);
     case T(BFLOAT16):
-        return bfloat(u.u16);
+        return ir_from_bfloat(u.u16);
     case T(UINT8):
         return (double)(*i = *at);
     case T(INT8):

@@ -143,6 +143,15 @@ ir_param_by_name(const ir_module *m, const char *name)
     return v ? v->param : NULL;
 }
 
+const char *
+ir_param_module(ef_ctx *ctx, const ir_param *p)
+{
+    const char *name = p->hf ? p->hf : p->value->name, *dot = strrchr(name, '.');
+    if (p->module)
+        return p->module;
+    return ef_internn(ctx, name, dot ? (size_t)(dot - name) : strlen(name));
+}
+
 void
 ir_param_unlink(ir_module *m, ir_param *p)
 {

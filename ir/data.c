@@ -84,9 +84,8 @@ generate(const ir_param *p, uint64_t seed, int64_t first, int64_t n, double *out
 
 /* ---- files ---- */
 
-/* binary16 as a double. */
-static double
-half(uint16_t h)
+double
+ir_from_half(uint16_t h)
 {
     int e = h >> 10 & 31, f = h & 1023;
     double x = e == 31 ? (f ? NAN : INFINITY)
@@ -95,8 +94,8 @@ half(uint16_t h)
     return h >> 15 ? -x : x;
 }
 
-static float
-bfloat(uint16_t h)
+double
+ir_from_bfloat(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float x;
@@ -112,9 +111,9 @@ element(ir_dtype d, const void *data, int64_t i)
     case IR_F32:
         return ((const float *)data)[i];
     case IR_F16:
-        return half(((const uint16_t *)data)[i]);
+        return ir_from_half(((const uint16_t *)data)[i]);
     case IR_BF16:
-        return bfloat(((const uint16_t *)data)[i]);
+        return ir_from_bfloat(((const uint16_t *)data)[i]);
     case IR_I64:
         return (double)((const int64_t *)data)[i];
     case IR_I32:

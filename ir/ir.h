@@ -259,6 +259,8 @@ ir_block *ir_block_new(ir_func *, const char *name, ir_phase, int unit); /* appe
 ir_param *ir_param_new(ir_module *, const char *name, const ir_type *, ir_pclass,
                        int unit);
 ir_param *ir_param_by_name(const ir_module *, const char *name); /* NULL: none */
+/* PyTorch module that it belongs to: `module`, else its name up to the last dot; interned. */
+const char *ir_param_module(ef_ctx *, const ir_param *);
 void ir_param_unlink(ir_module *, ir_param *); /* must have no uses, nor be owner */
 ir_param *ir_grad_of(const ir_module *, const ir_param *); /* its IR_GRAD; NULL: none */
 
@@ -406,6 +408,8 @@ void ir_env_zero_grads(const ir_module *, ir_env *);
 /* Evaluates one pure op: used by constant folding and by mask probing. */
 bool ir_eval_op(ef_ctx *, const ir_op *, const ir_tensor *const *arg, ir_tensor *res,
                 ef_arena *);
+double ir_from_half(uint16_t bits);   /* IEEE 754 binary16 */
+double ir_from_bfloat(uint16_t bits); /* the upper half of a binary32 */
 double ir_round(ir_dtype, double); /* to the dtype, nearest even; integers truncate */
 
 #endif

@@ -240,11 +240,7 @@ print_whole(const lora *l)
         const ir_param *p = l->m->params.at[i];
         if (p->cls != IR_TRAIN || p->role == IR_LORA_A || p->role == IR_LORA_B)
             continue;
-        const char *name = p->hf ? p->hf : p->value->name, *dot = strrchr(name, '.');
-        const char *module =
-            p->module
-                ? p->module
-                : ef_internn(l->ctx, name, dot ? (size_t)(dot - name) : strlen(name));
+        const char *module = ir_param_module(l->ctx, p);
         if (ef_map_has(&told, module))
             continue;
         if (told.n <= MOST)

@@ -117,6 +117,16 @@ rt_file_done(rt_file *f)
 }
 
 int
+rt_file_try(const char *path)
+{
+    rt_file f;
+    int code = rt_file_open(&f, path);
+    f.code = RT_USER; /* drop it */
+    rt_file_done(&f);
+    return code;
+}
+
+int
 rt_file_text(const char *path, const char *text)
 {
     rt_file f;

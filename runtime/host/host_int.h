@@ -70,7 +70,8 @@ typedef struct rt_file {
 } rt_file;
 int rt_file_open(rt_file *, const char *path);
 int rt_file_write(rt_file *, const void *, size_t);
-int rt_file_done(rt_file *); /* flush, fsync, rename; after a failure: remove */
+int rt_file_done(rt_file *);       /* flush, fsync, rename; after a failure: remove */
+int rt_file_try(const char *path); /* can it be made? leaves nothing */
 int rt_file_text(const char *path, const char *text);
 void rt_file_tensor(rt_file *, const rt_st_out *); /* its elements; safetensors.c */
 char *rt_path(const char *dir, const char *name);  /* dir/name; free it */

@@ -135,6 +135,8 @@ prepare(host *h)
         say_program(h);
     if (!code && o->output_dir)
         code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
+    if (!code && o->save_gradients)
+        code = rt_file_try(o->save_gradients);
     if (!code && o->train_data)
         code = rt_results_fit(&h->program, o->output_dir);
     if (!code && o->train_data && !h->program.lora_r)

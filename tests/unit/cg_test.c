@@ -382,7 +382,8 @@ TEST(plan_json_tells_what_was_decided)
 TEST(whole_module_names_stand_where_a_part_says_too_much)
 {
     rig r;
-    cg c = {.arena = ef_arena_new()};
+    ef_ctx *ctx = ef_ctx_new();
+    cg c = {.ctx = ctx, .arena = ctx->arena};
     const char **name;
     rig_open(
         &r,
@@ -396,7 +397,7 @@ TEST(whole_module_names_stand_where_a_part_says_too_much)
     ir_param_by_name(r.m, "x")->hf = "l.1.k.weight";
     NEED(cg_lora_targets(&c, &name) == 1);
     CHECK_STR(name[0], "q");
-    ef_arena_free(c.arena);
+    ef_ctx_free(ctx);
     rig_close(&r);
 }
 

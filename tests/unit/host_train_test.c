@@ -181,6 +181,15 @@ TEST(accumulation_is_one_mean_over_the_step)
     TOY_HEARD("1 of 3 x 2 rows (1 an epoch)");
 }
 
+TEST(a_place_for_gradients_that_can_not_be_is_found_before_the_first_step)
+{
+    CHECK(RUN(COMMON, "--max-steps", "1", "--save-gradients",
+              (char *)toy_path("none/grads"), "--output-dir",
+              (char *)toy_path("early")) == 1);
+    TOY_HEARD("none/grads: cannot be written: No such file");
+    CHECK(access(toy_path("early/log.jsonl"), F_OK));
+}
+
 TEST(gradients_are_those_of_the_loss)
 {
     CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "2",
