@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing efficc needs on Debian 12 or later: compiler, CMake, and the libraries behind the
-# ONNX reader (protobuf-c), JSON (cJSON), matrix products (oneDNN) and the tests (CUnit). Does nothing where all is there.
+# ONNX reader (protobuf-c), JSON (cJSON), checksums (xxHash), matrix products (oneDNN) and the tests (CUnit). Does nothing where all is there.
 set -euo pipefail
-packages=(gcc g++ make cmake ninja-build pkg-config libc6-dev protobuf-c-compiler libprotobuf-c-dev libdnnl-dev libcjson-dev libcunit1-dev)
+packages=(gcc g++ make cmake ninja-build pkg-config libc6-dev protobuf-c-compiler libprotobuf-c-dev libdnnl-dev libcjson-dev libxxhash-dev libcunit1-dev)
 missing=()
 for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q "ok installed" || missing+=("$p")

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIND_FLAG, KIND_INT, KIND_NUM, KIND_STR };
+enum { KIND_FLAG, KIND_INT, KIND_NUM, KIND_STR, KIND_LIST };
 enum { ALWAYS, TRAINING };                      /* the column `when` */
 static const double RT_BELOW_1 = 0x1.fffffep-1; /* as a float, which it becomes */
 
@@ -40,6 +40,10 @@ static const struct moved {
 #undef MOVED
 };
 
+#define NO_WORDS \
+    {            \
+        0        \
+    }
 static const rt_opts defaults = {
 #define OPT(field, kind, def, low, high, words, arg, group, when, help) .field = def,
 #define MOVED(name, text)
@@ -262,6 +266,25 @@ parse_flag(parser *p, const row *r, const char *value, const char *next)
     return RT_OK;
 }
 
+static void
+add_word(rt_words *w, const char *word)
+{
+    w->at = rt_grow(w->at, (size_t)(w->n + 1) * sizeof *w->at);
+    w->at[w->n++] = word;
+}
+
+/* All words up to the next option. */
+static int
+add_words(parser *p, const row *r, const char *value)
+{
+    rt_words *w = (rt_words *)((char *)p->o + r->at);
+    if (value)
+        add_word(w, value);
+    while (!value && p->at + 1 < p->argc && strncmp(p->argv[p->at + 1], "--", 2))
+        add_word(w, p->argv[++p->at]);
+    return RT_OK;
+}
+
 /* The option at argv[at]; moves it over a value that it takes. */
 static int
 parse_one(parser *p)
@@ -287,8 +310,12 @@ parse_one(parser *p)
     p->given[r - rows] = true;
     if (r->kind == KIND_FLAG)
         return parse_flag(p, r, value, next);
+    if (!value && option_next && r->arg[0] == '[')
+        value = "auto";
     if (!value && option_next)
         return rt_fail(RT_USER, "--%s needs a value: %s", spelling(r), r->arg);
+    if (r->kind == KIND_LIST)
+        return add_words(p, r, value);
     if (!value) {
         value = next;
         p->at++;
@@ -309,7 +336,7 @@ static bool
 check_training(parser *p)
 {
     bool go_on = true;
-    for (int i = 0; i < NROWS && go_on && !p->o->train_data; i++)
+    for (int i = 0; i < NROWS && go_on && !p->o->train_data.n; i++)
         if (p->given[i] && rows[i].when == TRAINING)
             go_on =
                 more(p, rt_fail(RT_USER, "--%s is for training: it needs --train-data",
@@ -335,7 +362,7 @@ static void
 check(parser *s, const rt_program *p)
 {
     const rt_opts *o = s->o;
-    if (!o->train_data && !o->eval_data && !o->predict) {
+    if (!o->train_data.n && !o->eval_data.n && !o->predict.n) {
         s->wrong++;
         rt_fail(RT_USER, "nothing to do: give --train-data FILE (or --eval-data, "
                          "--predict)\n--help lists the options");
@@ -343,7 +370,7 @@ check(parser *s, const rt_program *p)
     }
     if (!check_training(s) || !more(s, check_batch(o, p)))
         return;
-    if (o->train_data && o->eval_steps && !o->eval_data &&
+    if (o->train_data.n && o->eval_steps && !o->eval_data.n &&
         !more(s, rt_fail(RT_USER, "--eval-steps needs --eval-data")))
         return;
     if (o->init_adapter && !p->lora_r)
@@ -378,7 +405,7 @@ rt_args(int argc, char **argv, const rt_program *p, rt_opts *o)
         else
             go_on = more(&s, parse_one(&s));
     }
-    if (!o->output_dir && o->train_data)
+    if (!o->output_dir && o->train_data.n)
         o->output_dir = defaults.output_dir;
     if (!s.wrong) /* else what is missing may be what was not understood */
         check(&s, p);

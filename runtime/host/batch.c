@@ -111,7 +111,7 @@ fill_row_label(const rt_data *d, int64_t row, int64_t *out)
 }
 
 int64_t
-rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
+rt_batch_fill(rt_run *run, rt_data *d, const int64_t *row, int64_t n)
 {
     const rt_program *p = run->program;
     for (int i = 0; i < p->ninput; i++) {
@@ -173,13 +173,19 @@ rt_permute(uint64_t i, uint64_t n, uint64_t key)
     return i;
 }
 
+rt_order
+rt_order_of(const rt_data *d, bool shuffle, uint64_t seed)
+{
+    return (rt_order){.n = d->n, .shuffle = shuffle, .seed = seed};
+}
+
 int64_t
-rt_order_rows(const rt_order *o, int64_t epoch, int64_t micro, int64_t *row)
+rt_order_rows(const rt_order *o, int64_t epoch, int64_t first, int64_t n, int64_t *row)
 {
     uint64_t key = mix(o->seed ^ mix((uint64_t)epoch + 1));
-    int64_t n = 0;
-    for (int64_t i = micro * o->batch; n < o->batch && i < o->n; i++)
-        row[n++] =
+    int64_t got = 0;
+    for (int64_t i = first; got < n && i < o->n; i++)
+        row[got++] =
             o->shuffle ? (int64_t)rt_permute((uint64_t)i, (uint64_t)o->n, key) : i;
-    return n;
+    return got;
 }

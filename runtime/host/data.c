@@ -453,8 +453,9 @@ check_supervised(const rt_data *d)
 }
 
 int
-rt_data_open(rt_data *d, const char *path, const rt_program *p, rt_use use)
+rt_data_open(rt_data *d, const rt_words *files, const rt_program *p, rt_use use)
 {
+    const char *path = files->at[0];
     const rt_input *targets = rt_input_of(p, RT_TARGETS);
     *d = (rt_data){.path = path, .program = p, .use = use};
     d->row_labels = targets && targets->rank == 1;
@@ -521,4 +522,10 @@ rt_data_supervised(const rt_data *d, int64_t row)
     for (int64_t t = d->causal; t < length; t++)
         n += rt_data_label(d, row, t) != RT_IGNORE;
     return n;
+}
+
+int64_t
+rt_data_length(const rt_data *d, int64_t row)
+{
+    return d->start[row + 1] - d->start[row];
 }

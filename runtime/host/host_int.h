@@ -10,6 +10,8 @@
 #ifndef EFFICC_HOST_INT_H
 #define EFFICC_HOST_INT_H
 
+#include "checkpoint.h"
+#include "data.h"
 #include "efficc_rt.h"
 #include "safetensors.h"
 
@@ -48,6 +50,7 @@ int64_t rt_free_memory(void); /* bytes this process may still get; 0: unknown */
 #define RT_KIND_INT  int64_t
 #define RT_KIND_NUM  double
 #define RT_KIND_STR  const char *
+#define RT_KIND_LIST rt_words
 typedef struct rt_opts {
 #define OPT(field, kind, def, low, high, words, arg, group, when, help) \
     RT_KIND_##kind field;
@@ -82,68 +85,19 @@ int rt_errno_code(int err);
 /* dir exists, or is made, is writable, is empty or may be overwritten. */
 int rt_output_dir(const char *dir, bool overwrite);
 
-/* ---- data.c: JSONL rows, checked, as compact arrays ---- */
-typedef enum rt_field {
-    RT_F_IDS,
-    RT_F_MASK,
-    RT_F_TYPES,
-    RT_F_POSITIONS,
-    RT_F_LABELS,
-    RT_NFIELDS
-} rt_field;
-typedef enum rt_use { RT_TRAINING, RT_EVALUATION, RT_PREDICTION } rt_use;
-typedef struct rt_data {
-    const char *path;
-    const rt_program *program;
-    rt_use use;      /* RT_PREDICTION: labels are not read */
-    bool row_labels; /* one label a row; else one a token */
-    bool causal;     /* targets are the labels shifted by one */
-    int64_t n, ntoken, supervised;
-    int64_t *start; /* row i is tokens start[i] .. start[i+1] */
-    int32_t *field
-        [RT_NFIELDS]; /* a value a token (row_labels: a row); NULL: no row has it */
-    int64_t absent[RT_NFIELDS]; /* rows without it, if some row has it or not */
-    int64_t row_cap, token_cap;
-} rt_data;
-int rt_data_open(rt_data *, const char *path, const rt_program *, rt_use);
-void rt_data_close(rt_data *);
-int64_t rt_data_bytes(const rt_data *);
-/* Label of token t (from 0) of a row, derived where the row has none; row_labels: of the
- * row. */
-int64_t rt_data_label(const rt_data *, int64_t row, int64_t t);
-int64_t rt_data_supervised(const rt_data *, int64_t row);
-const rt_input *rt_input_of(const rt_program *, rt_input_role); /* NULL: takes none */
-
-/* ---- batch.c: rows to the inputs of a micro-batch ---- */
-void rt_inputs_new(rt_run *);
-void rt_inputs_free(rt_run *);
-int64_t rt_inputs_bytes(const rt_program *);
-/* Fills all inputs with n rows of d, the rest of the batch with empty rows. Returns the
- * number of real tokens. */
-int64_t rt_batch_fill(rt_run *, const rt_data *, const int64_t *row, int64_t n);
-void rt_set_scale(rt_run *, double scale); /* the RT_SCALE input */
-/* A bijection on [0,n) that key chooses. */
-uint64_t rt_permute(uint64_t i, uint64_t n, uint64_t key);
-/* Row numbers of micro-batch `micro` of an epoch; returns how many there are. */
-typedef struct rt_order {
-    int64_t n, batch;
-    bool shuffle;
-    uint64_t seed;
-} rt_order;
-int64_t rt_order_rows(const rt_order *, int64_t epoch, int64_t micro, int64_t *row);
-
 /* ---- schedule.c: how many steps, which learning rate ---- */
 typedef struct rt_schedule {
-    int64_t batches;   /* micro-batches of an epoch */
+    int64_t rows;   /* of an epoch */
+    int64_t batch;  /* rows of a micro-batch */
+    int64_t global; /* rows of an optimizer step; an epoch's last step may have fewer */
     int64_t per_epoch; /* optimizer steps of an epoch */
     int64_t total, warmup;
-    int64_t accumulate;
     double lr;
     enum { RT_LINEAR, RT_COSINE, RT_CONSTANT } kind;
 } rt_schedule;
 rt_schedule rt_schedule_of(const rt_opts *, int64_t rows, int64_t batch);
 double rt_schedule_lr(const rt_schedule *, int64_t step); /* step from 0 */
-/* Epoch, first micro-batch in it and number of micro-batches of a step (from 0). */
+/* Epoch, first position in it and number of rows of a step (from 0). */
 typedef struct rt_step {
     int64_t epoch, first, n;
 } rt_step;
@@ -189,7 +143,7 @@ int rt_results_fit(const rt_program *, const char *dir);
 int rt_onnx_check(const rt_program *, const char *program_dir);
 int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
 /* NULL where to: stdout. */
-int rt_predict(rt_run *, const rt_data *, const char *to);
+int rt_predict(rt_run *, rt_data *, const char *to);
 
 /* ---- log.c: log.jsonl ---- */
 typedef struct rt_log {
@@ -197,7 +151,8 @@ typedef struct rt_log {
     char *path;
     int err; /* errno of the first failed write */
 } rt_log;
-int rt_log_open(rt_log *, const char *dir);
+/* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off. */
+int rt_log_open(rt_log *, const char *dir, int64_t keep);
 typedef struct rt_log_value {
     const char *key;
     double value; /* not finite: null */
@@ -224,11 +179,18 @@ void rt_progress_clear(rt_progress *); /* before any other output */
 void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *,
                       int columns);
 
+/* ---- report.c: report.html ---- */
+/* Writes dir/report.html from dir/log.jsonl, the plan beside the trainer and the options of
+ * the run (a JSON object), for a browser without a network. */
+int rt_report_write(const char *dir, const char *program_dir, const char *options);
+/* The options that are not at their default, as a JSON object; args.c. */
+void rt_opts_json(const rt_opts *, rt_text *);
+
 /* ---- loop.c ---- */
 typedef struct rt_job { /* what main.c prepared */
     rt_run *run;
     const rt_opts *opts;
-    const rt_data *train, *eval; /* eval: NULL: none */
+    rt_data *train, *eval; /* eval: NULL: none */
     rt_log *log;
     double started; /* rt_now() */
 } rt_job;

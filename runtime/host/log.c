@@ -10,8 +10,9 @@
 #include <string.h>
 
 int
-rt_log_open(rt_log *l, const char *dir)
+rt_log_open(rt_log *l, const char *dir, int64_t keep)
 {
+    (void)keep;
     *l = (rt_log){.path = rt_path(dir, "log.jsonl")};
     l->f = fopen(l->path, "w");
     if (l->f)

@@ -29,16 +29,17 @@ typedef struct loop {
 
 /* Sums over all rows of d. */
 static void
-run_eval(rt_run *run, const rt_data *d, double *loss, int64_t *right)
+run_eval(rt_run *run, rt_data *d, double *loss, int64_t *right)
 {
     const rt_program *p = run->program;
-    rt_order order = {.n = d->n, .batch = p->batch};
+    rt_order order = {.n = d->n};
     int64_t *row = rt_new((size_t)p->batch, sizeof *row);
     *loss = 0;
     *right = 0;
     rt_set_scale(run, 1);
     for (int64_t m = 0; m * p->batch < d->n; m++) {
-        rt_batch_fill(run, d, row, rt_order_rows(&order, 0, m, row));
+        rt_batch_fill(run, d, row,
+                      rt_order_rows(&order, 0, m * p->batch, p->batch, row));
         p->eval(run);
         *loss += *(float *)(run->arena + p->eval_loss_at);
         *right += *(int64_t *)(run->arena + p->eval_right_at);
@@ -77,12 +78,20 @@ evaluate(loop *l, int64_t step)
 
 /* ---- one step ---- */
 
+/* Row numbers of the micro-batch that begins `at` rows into a step; how many. */
+static int64_t
+micro_rows(loop *l, rt_step s, int64_t at)
+{
+    int64_t left = s.n - at, n = left < l->schedule.batch ? left : l->schedule.batch;
+    return rt_order_rows(&l->order, s.epoch, s.first + at, n, l->row);
+}
+
 static int64_t
 count_supervised(loop *l, rt_step s)
 {
     int64_t n = 0;
-    for (int64_t m = 0; m < s.n; m++) {
-        int64_t rows = rt_order_rows(&l->order, s.epoch, s.first + m, l->row);
+    for (int64_t at = 0; at < s.n; at += l->schedule.batch) {
+        int64_t rows = micro_rows(l, s, at);
         for (int64_t i = 0; i < rows; i++)
             n += rt_data_supervised(l->job->train, l->row[i]);
     }
@@ -161,8 +170,8 @@ micro_batches(loop *l, rt_step s, int64_t supervised)
     double loss = 0;
     rt_zero(l->run->compute, l->run->base[RT_GRAD][0], rt_class_bytes(p, RT_GRAD));
     rt_set_scale(l->run, 1 / (double)supervised);
-    for (int64_t m = 0; m < s.n; m++) {
-        int64_t rows = rt_order_rows(&l->order, s.epoch, s.first + m, l->row);
+    for (int64_t at = 0; at < s.n; at += l->schedule.batch) {
+        int64_t rows = micro_rows(l, s, at);
         l->tokens += rt_batch_fill(l->run, l->job->train, l->row, rows);
         p->micro(l->run);
         loss += *(float *)(l->run->arena + p->loss_at);
@@ -269,7 +278,7 @@ rt_train(const rt_job *job)
     const rt_program *p = job->run->program;
     loop l = {.job = job, .run = job->run};
     l.schedule = rt_schedule_of(o, job->train->n, p->batch);
-    l.order = (rt_order){job->train->n, p->batch, o->shuffle, (uint64_t)o->seed};
+    l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)p->batch, sizeof *l.row);
     set_hyper(job->run, o);
     rt_say("steps",

@@ -81,12 +81,12 @@ load_data(host *h)
     const rt_opts *o = &h->opts;
     const rt_program *p = &h->program;
     int code = RT_OK;
-    if (o->train_data)
-        code = rt_data_open(&h->train, o->train_data, p, RT_TRAINING);
-    if (o->eval_data && !code)
-        code = rt_data_open(&h->eval, o->eval_data, p, RT_EVALUATION);
-    if (o->predict && !code)
-        code = rt_data_open(&h->predict, o->predict, p, RT_PREDICTION);
+    if (o->train_data.n)
+        code = rt_data_open(&h->train, &o->train_data, p, RT_TRAINING);
+    if (o->eval_data.n && !code)
+        code = rt_data_open(&h->eval, &o->eval_data, p, RT_EVALUATION);
+    if (o->predict.n && !code)
+        code = rt_data_open(&h->predict, &o->predict, p, RT_PREDICTION);
     return code;
 }
 
@@ -96,9 +96,9 @@ load_weights(host *h)
     const rt_opts *o = &h->opts;
     const rt_program *p = &h->program;
     unsigned classes = 1 << RT_TRAIN | 1 << RT_FROZEN | 1 << RT_CONST;
-    if (o->train_data)
+    if (o->train_data.n)
         classes |= 1 << RT_GRAD;
-    if (o->train_data && strcmp(o->optim, "sgd"))
+    if (o->train_data.n && strcmp(o->optim, "sgd"))
         classes |= 1 << RT_STATE_M | 1 << RT_STATE_V;
     int64_t size[RT_NCLASSES];
     for (int c = 0; c < RT_NCLASSES; c++)
@@ -137,16 +137,16 @@ prepare(host *h)
         code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
     if (!code && o->save_gradients)
         code = rt_file_try(o->save_gradients);
-    if (!code && o->train_data)
+    if (!code && o->train_data.n)
         code = rt_results_fit(&h->program, o->output_dir);
-    if (!code && o->train_data && !h->program.lora_r)
+    if (!code && o->train_data.n && !h->program.lora_r)
         code = rt_onnx_check(&h->program, h->dir);
     if (!code)
         code = load_data(h);
     if (!code)
         code = load_weights(h);
-    if (!code && o->output_dir && (o->train_data || o->eval_data))
-        code = rt_log_open(&h->log, o->output_dir);
+    if (!code && o->output_dir && (o->train_data.n || o->eval_data.n))
+        code = rt_log_open(&h->log, o->output_dir, -1);
     return code;
 }
 
@@ -171,17 +171,17 @@ work(host *h)
     rt_job job = {.run = &h->run,
                   .opts = o,
                   .train = &h->train,
-                  .eval = o->eval_data ? &h->eval : NULL,
+                  .eval = o->eval_data.n ? &h->eval : NULL,
                   .log = &h->log,
                   .started = rt_now()};
     int code = RT_OK;
-    if (o->train_data)
+    if (o->train_data.n)
         code = rt_train(&job);
-    else if (o->eval_data)
+    else if (o->eval_data.n)
         rt_evaluate(&job, 0);
-    if (!code && o->train_data)
+    if (!code && o->train_data.n)
         code = rt_results_save(&h->run, h->dir, o->output_dir);
-    if (!code && o->predict) {
+    if (!code && o->predict.n) {
         char *to = o->output_dir ? rt_path(o->output_dir, "predictions.jsonl") : NULL;
         code = rt_predict(&h->run, &h->predict, to);
         free(to);
@@ -206,7 +206,7 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
     }
     FILE *report = rt_out;
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
-    bool filter = h->opts.predict && !h->opts.output_dir;
+    bool filter = h->opts.predict.n && !h->opts.output_dir;
     if (filter && !rt_out)
         rt_out = stderr; /* stdout is for the predictions */
     if (!filter)

@@ -61,7 +61,7 @@ write_batch(rt_run *run, const rt_data *d, int64_t first, int64_t n, rt_file *f)
 {
     int code = RT_OK;
     for (int64_t b = 0; b < n && !code; b++) {
-        int64_t length = d->start[first + b + 1] - d->start[first + b];
+        int64_t length = rt_data_length(d, first + b);
         char *line = row_text(run, d, b, length);
         if (f)
             code = rt_file_write(f, line, strlen(line));
@@ -73,7 +73,7 @@ write_batch(rt_run *run, const rt_data *d, int64_t first, int64_t n, rt_file *f)
 }
 
 int
-rt_predict(rt_run *run, const rt_data *d, const char *to)
+rt_predict(rt_run *run, rt_data *d, const char *to)
 {
     const rt_program *p = run->program;
     if (p->eval_prob_at < 0 && p->eval_pred_at < 0)
@@ -81,10 +81,10 @@ rt_predict(rt_run *run, const rt_data *d, const char *to)
     rt_file f;
     int code = to ? rt_file_open(&f, to) : RT_OK;
     int64_t *row = rt_new((size_t)p->batch, sizeof *row);
-    rt_order order = {.n = d->n, .batch = p->batch};
+    rt_order order = {.n = d->n};
     rt_set_scale(run, 1);
     for (int64_t m = 0; m * p->batch < d->n && !code; m++) {
-        int64_t n = rt_order_rows(&order, 0, m, row);
+        int64_t n = rt_order_rows(&order, 0, m * p->batch, p->batch, row);
         rt_batch_fill(run, d, row, n);
         p->eval(run);
         code = write_batch(run, d, m * p->batch, n, to ? &f : NULL);

@@ -1,7 +1,7 @@
 /* schedule.c -- how many steps there are, what each reads and its learning rate.
  *
- * As the Hugging Face Trainer counts: the last micro-batches of an epoch make a step even if
- * they are fewer than --gradient-accumulation-steps; a warm-up of W steps gives step s
+ * As the Hugging Face Trainer counts: the last rows of an epoch make a step even if they are
+ * fewer than a global batch; a warm-up of W steps gives step s
  * (from 0) the factor s/W, so the first step of a warm-up moves nothing.
  */
 #include "host_int.h"
@@ -12,11 +12,14 @@
 rt_schedule
 rt_schedule_of(const rt_opts *o, int64_t rows, int64_t batch)
 {
-    rt_schedule s = {.accumulate = o->gradient_accumulation_steps,
+    rt_schedule s = {.rows = rows,
+                     .batch = batch,
+                     .global = o->global_batch_size
+                                   ? o->global_batch_size
+                                   : o->gradient_accumulation_steps * batch,
                      .lr = o->learning_rate,
                      .kind = RT_CONSTANT};
-    s.batches = (rows + batch - 1) / batch;
-    s.per_epoch = (s.batches + s.accumulate - 1) / s.accumulate;
+    s.per_epoch = (rows + s.global - 1) / s.global;
     s.total = o->max_steps > 0
                   ? o->max_steps
                   : (int64_t)ceil(o->num_train_epochs * (double)s.per_epoch);
@@ -48,7 +51,7 @@ rt_step
 rt_schedule_step(const rt_schedule *s, int64_t step)
 {
     rt_step r = {.epoch = step / s->per_epoch};
-    r.first = step % s->per_epoch * s->accumulate;
-    r.n = s->batches - r.first < s->accumulate ? s->batches - r.first : s->accumulate;
+    r.first = step % s->per_epoch * s->global;
+    r.n = s->rows - r.first < s->global ? s->rows - r.first : s->global;
     return r;
 }

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI = 1, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
+enum { RT_ABI = 2, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
 
 /* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
  * flight; none exists on one rank. */
@@ -83,6 +83,7 @@ typedef enum rt_input_role {
     RT_TYPES,
     RT_POSITIONS,
     RT_TARGETS,
+    RT_VALUES, /* regression: float targets [B, labels]; NaN: not supervised */
     RT_SCALE
 } rt_input_role;
 
@@ -90,7 +91,7 @@ typedef struct rt_input { /* an argument of step and eval */
     const char *name;
     rt_input_role role;
     int rank;
-    int64_t dim[RT_MAX_RANK]; /* int64_t elements; RT_SCALE: one float */
+    int64_t dim[RT_MAX_RANK]; /* int64_t elements; RT_VALUES, RT_SCALE: float */
     bool used; /* false: the graph takes it but the loss does not need it */
     /* values must be below it: rows of the smallest table that they index; 0: none */
     int64_t limit;
@@ -155,8 +156,9 @@ typedef struct rt_program {
 
 typedef struct rt_hyper {                                 /* of the step that runs */
     double lr, weight_decay, beta1, beta2, eps, max_norm; /* max_norm 0: no clipping */
+    double momentum;                                      /* of SGD */
     int64_t step;                                         /* from 1 */
-    bool sgd, decay_all;                                  /* decay_all: vectors too */
+    bool sgd, nesterov, decay_all;                        /* decay_all: vectors too */
 } rt_hyper;
 
 struct rt_run { /* the state that step.c addresses */

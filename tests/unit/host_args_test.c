@@ -49,7 +49,8 @@ TEST(the_fixed_words)
 TEST(dash_and_underscore_are_the_same)
 {
     CHECK(PARSE("--train_data=F", "--max_grad-norm=2", "--overwrite_output_dir") == -1);
-    CHECK_STR(o.train_data, "F");
+    CHECK(o.train_data.n == 1);
+    CHECK_STR(o.train_data.at[0], "F");
     CHECK(o.max_grad_norm == 2 && o.overwrite_output_dir);
 }
 
@@ -95,10 +96,6 @@ TEST(unknown_options_get_a_suggestion)
     TOY_HEARD("--num-train-epochs");
     CHECK(PARSE("--bf16") == 1);
     TOY_HEARD("efficc chooses the precision");
-    CHECK(PARSE("--resume-from-checkpoint", "D") == 1);
-    TOY_HEARD("can't be resumed yet");
-    CHECK(PARSE("--save_steps=5") == 1);
-    TOY_HEARD("saved at the end only");
     CHECK(PARSE("--zzzzzzzzzz") == 1);
     TOY_HEARD("--help lists them");
 }

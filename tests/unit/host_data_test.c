@@ -30,13 +30,19 @@ choose(const char *task)
 }
 
 static int
+open_one(const char *path, rt_use use)
+{
+    return rt_data_open(&d, &(rt_words){1, &path}, &p, use);
+}
+
+static int
 load_as(const char *task, rt_use use, const char *text)
 {
     rt_data_close(&d);
     choose(task);
     toy_write("rows.jsonl", text);
     toy_listen();
-    int code = rt_data_open(&d, toy_path("rows.jsonl"), &p, use);
+    int code = open_one(toy_path("rows.jsonl"), use);
     toy_heard();
     return code;
 }
@@ -149,11 +155,11 @@ TEST(the_graphs_own_name_of_an_input_is_a_key_too)
     p.input = own;
     p.ninput = 2;
     toy_listen();
-    CHECK(rt_data_open(&d, toy_path("own.jsonl"), &p, RT_TRAINING) == 0);
+    CHECK(open_one(toy_path("own.jsonl"), RT_TRAINING) == 0);
     rt_data_close(&d);
     /* the loss has room for two classes only, whatever the program says */
     toy_write("own.jsonl", "{\"tokens\": [1,2], \"label\": 2}\n");
-    CHECK(rt_data_open(&d, toy_path("own.jsonl"), &p, RT_TRAINING) == RT_USER);
+    CHECK(open_one(toy_path("own.jsonl"), RT_TRAINING) == RT_USER);
     toy_heard();
     TOY_HEARD("labels are 0 to 1");
 }
@@ -257,9 +263,9 @@ TEST(files_that_cannot_be_used)
     TOY_HEARD("rows have one token");
     toy_listen();
     rt_data_close(&d);
-    CHECK(rt_data_open(&d, toy_path("absent"), &p, RT_TRAINING) == RT_USER);
+    CHECK(open_one(toy_path("absent"), RT_TRAINING) == RT_USER);
     rt_data_close(&d);
-    CHECK(rt_data_open(&d, toy_folder(), &p, RT_TRAINING) == RT_USER);
+    CHECK(open_one(toy_folder(), RT_TRAINING) == RT_USER);
     toy_heard();
     TOY_HEARD("No such file");
     TOY_HEARD("Is a directory");
@@ -273,7 +279,7 @@ TEST(windows_text_and_zero_bytes)
     fclose(f);
     toy_listen();
     rt_data_close(&d);
-    CHECK(rt_data_open(&d, toy_path("zero"), &p, RT_TRAINING) == RT_USER);
+    CHECK(open_one(toy_path("zero"), RT_TRAINING) == RT_USER);
     toy_heard();
     TOY_HEARD("zero:2: holds a zero byte");
     rt_data_close(&d);
@@ -291,7 +297,7 @@ TEST(thousands_of_rows)
     fclose(f);
     choose("causal-lm");
     toy_listen();
-    CHECK(rt_data_open(&d, toy_path("many"), &p, RT_TRAINING) == 0);
+    CHECK(open_one(toy_path("many"), RT_TRAINING) == 0);
     toy_heard();
     CHECK(d.n == 5000 && d.ntoken == 14999);
     CHECK_STR(batch(0, 2999, 3000), "7 1 2 7 0 1 7 7");

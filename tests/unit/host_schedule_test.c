@@ -20,9 +20,9 @@ TEST(an_epoch_rounds_up)
 {
     rt_opts o = OPTIONS("--gradient-accumulation-steps", "4");
     rt_schedule s = rt_schedule_of(&o, 75, 8); /* 10 batches, the last of 3 rows */
-    CHECK(s.batches == 10 && s.per_epoch == 3 && s.total == 9);
+    CHECK(s.global == 32 && s.per_epoch == 3 && s.total == 9);
     rt_step last = rt_schedule_step(&s, 5);
-    CHECK(last.epoch == 1 && last.first == 8 && last.n == 2);
+    CHECK(last.epoch == 1 && last.first == 64 && last.n == 11);
     o = OPTIONS("--num-train-epochs", "0.5");
     CHECK(rt_schedule_of(&o, 75, 8).total == 5);
     o = OPTIONS("--max-steps", "7", "--num-train-epochs", "100");
@@ -88,15 +88,15 @@ TEST(the_order_is_a_permutation)
 
 TEST(epochs_and_seeds_differ)
 {
-    rt_order a = {1000, 8, true, 42}, b = {1000, 8, true, 43}, file = {9, 4, false, 42};
+    rt_order a = {1000, true, 42}, b = {1000, true, 43}, file = {9, false, 42};
     int64_t x[8], y[8];
-    CHECK(rt_order_rows(&a, 0, 3, x) == 8);
-    rt_order_rows(&a, 1, 3, y);
+    CHECK(rt_order_rows(&a, 0, 24, 8, x) == 8);
+    rt_order_rows(&a, 1, 24, 8, y);
     CHECK(memcmp(x, y, sizeof x));
-    rt_order_rows(&b, 0, 3, y);
+    rt_order_rows(&b, 0, 24, 8, y);
     CHECK(memcmp(x, y, sizeof x));
-    rt_order_rows(&a, 0, 3, y);
+    rt_order_rows(&a, 0, 24, 8, y);
     CHECK(!memcmp(x, y, sizeof x));
-    CHECK(rt_order_rows(&file, 5, 2, x) == 1 && x[0] == 8);
-    CHECK(rt_order_rows(&file, 5, 3, x) == 0);
+    CHECK(rt_order_rows(&file, 5, 8, 4, x) == 1 && x[0] == 8);
+    CHECK(rt_order_rows(&file, 5, 12, 4, x) == 0);
 }

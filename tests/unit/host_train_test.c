@@ -443,12 +443,12 @@ TEST(a_foreign_folder_is_refused)
 
 TEST(shuffled_epochs_see_every_row)
 {
-    rt_order o = {5, 2, true, 7};
+    rt_order o = {5, true, 7};
     for (int epoch = 0; epoch < 4; epoch++) {
         int seen[5] = {0};
         int64_t row[2];
         for (int m = 0; m < 3; m++)
-            for (int64_t i = rt_order_rows(&o, epoch, m, row); i-- > 0;)
+            for (int64_t i = rt_order_rows(&o, epoch, 2 * m, 2, row); i-- > 0;)
                 seen[row[i]]++;
         for (int i = 0; i < 5; i++)
             CHECK(seen[i] == 1);

@@ -1,0 +1,44 @@
+/* checkpoint.h -- folders checkpoint-<step>/ from which a run goes on.
+ *
+ * A checkpoint holds logical tensors, not the program's buffers: weights.safetensors (what is
+ * trained) and optimizer.safetensors under the names of the params, and manifest.json with the
+ * state of the run and size and XXH3 hash of each file. It is written as checkpoint-<step>.tmp,
+ * every file flushed to the disk, the manifest last, and then renamed; a folder without a
+ * manifest that fits its files is not a checkpoint.
+ */
+#ifndef EFFICC_CHECKPOINT_H
+#define EFFICC_CHECKPOINT_H
+
+#include "efficc_rt.h"
+
+enum { RT_NORMS = 64 };
+
+/* All that a run needs between two steps beside tensors and options. Rows of state.def; numbers
+ * stand in the manifest so that they come back bit by bit. */
+typedef struct rt_train_state {
+#define STATE(field, type, text) type field;
+#include "state.def"
+#undef STATE
+    double
+        norm[RT_NORMS]; /* gradient norms of the last steps, a ring; nnorm were seen */
+} rt_train_state;
+
+struct rt_job;
+/* Writes output_dir/checkpoint-<state->step>, then removes what --save-total-limit does not
+ * keep; never the best one. RT_STOPPED where space ran out: older ones are as they were. */
+int rt_checkpoint_save(const struct rt_job *, const rt_train_state *);
+/* --resume-from-checkpoint: finds the checkpoint (auto: the newest good one; says which it
+ * passed over and why), checks that it belongs to this program, data and options, and loads
+ * tensors and state. state->step 0: auto found none. */
+int rt_checkpoint_resume(const struct rt_job *, rt_train_state *);
+/* Loads the weights of checkpoint-<best_step>. */
+int rt_checkpoint_load_best(const struct rt_job *, const rt_train_state *);
+/* Bytes of one checkpoint of this program under these options. */
+int64_t rt_checkpoint_bytes(const struct rt_job *);
+
+/* One trainer a folder: takes dir/.lock, or says which process has it. The lock goes with the
+ * process, however it ends. */
+int rt_folder_lock(const char *dir, int *fd);
+void rt_folder_unlock(int fd);
+
+#endif
