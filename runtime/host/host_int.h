@@ -147,17 +147,25 @@ int rt_predict(rt_run *, rt_data *, const char *to);
 
 /* ---- log.c: log.jsonl ---- */
 typedef struct rt_log {
-    FILE *f;
-    char *path;
-    int err; /* errno of the first failed write */
+    char *path;  /* NULL: not open, rows go nowhere */
+    int fd, err; /* err: errno of the first failed write */
+    int64_t at;  /* bytes of whole rows */
 } rt_log;
-/* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off. */
+/* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
+ * so is a row without a step, which ends a run. */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
 typedef struct rt_log_value {
     const char *key;
-    double value; /* not finite: null */
+    double value;     /* not finite: null */
+    const char *json; /* NULL, or what stands there instead of the value */
 } rt_log_value;
+#define RT_LOG_FLAG(key, on)            \
+    {                                   \
+        key, 0, (on) ? "true" : "false" \
+    }
 void rt_log_row(rt_log *, int n, const rt_log_value *);
+/* All rows are on the disk: before a checkpoint that relies on them. */
+void rt_log_sync(rt_log *);
 int rt_log_close(rt_log *); /* RT_OK, or says that rows are missing */
 
 /* ---- progress.c: what a person sees while it runs ---- */

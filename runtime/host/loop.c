@@ -56,7 +56,9 @@ rt_evaluate(const rt_job *job, int64_t step)
     loss /= (double)supervised;
     double accuracy = (double)right / (double)supervised;
     rt_log_value row[] = {
-        {"step", (double)step}, {"eval_loss", loss}, {"eval_accuracy", accuracy}};
+        {"step", (double)step, NULL},
+        {"eval_loss", loss, NULL},
+        {"eval_accuracy", accuracy, NULL}};
     rt_log_row(job->log, 3, row);
     char perplexity[64] = "";
     if (!job->run->program->labels)
@@ -220,13 +222,13 @@ log_step(loop *l, rt_state *state)
     double now = rt_now() - l->paused, spent = now - l->since;
     state->tokens_per_second = spent > 0 ? (double)l->tokens / spent : 0;
     rt_log_value row[] = {
-        {"step", (double)state->step},
-        {"loss", l->nloss ? l->loss / (double)l->nloss : NAN},
-        {"grad_norm", l->nloss ? state->grad_norm : NAN},
-        {"learning_rate", state->lr},
-        {"supervised_tokens", (double)l->supervised},
-        {"tokens_per_second", state->tokens_per_second},
-        {"seconds", now - l->job->started},
+        {"step", (double)state->step, NULL},
+        {"loss", l->nloss ? l->loss / (double)l->nloss : NAN, NULL},
+        {"grad_norm", l->nloss ? state->grad_norm : NAN, NULL},
+        {"learning_rate", state->lr, NULL},
+        {"supervised_tokens", (double)l->supervised, NULL},
+        {"tokens_per_second", state->tokens_per_second, NULL},
+        {"seconds", now - l->job->started, NULL},
     };
     rt_log_row(l->job->log, (int)(sizeof row / sizeof *row), row);
     state->loss = row[1].value; /* what is shown is what was logged */

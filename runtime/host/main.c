@@ -156,9 +156,9 @@ summarise(host *h)
 {
     double seconds = rt_now() - h->started;
     int64_t peak = rt_peak_rss();
-    rt_log_value row[] = {{"peak_rss_bytes", (double)peak},
-                          {"planned_bytes", (double)h->planned},
-                          {"total_seconds", seconds}};
+    rt_log_value row[] = {{"peak_rss_bytes", (double)peak, NULL},
+                          {"planned_bytes", (double)h->planned, NULL},
+                          {"total_seconds", seconds, NULL}};
     rt_log_row(&h->log, 3, row);
     rt_say("done", "%.1f s, peak memory %s (planned %s)", seconds,
            rt_bytes_text((double)peak), rt_bytes_text((double)h->planned));
