@@ -152,7 +152,8 @@ typedef struct rt_log {
     int64_t at;  /* bytes of whole rows */
 } rt_log;
 /* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
- * so is a row without a step, which ends a run. */
+ * so is a row without a step, which ends a run: memory, time and "end", why it ended ("done",
+ * "early stopping", "max time", "signal", "not finite"). */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
 typedef struct rt_log_value {
     const char *key;
@@ -168,18 +169,39 @@ void rt_log_row(rt_log *, int n, const rt_log_value *);
 void rt_log_sync(rt_log *);
 int rt_log_close(rt_log *); /* RT_OK, or says that rows are missing */
 
+/* ---- metrics.c: what an evaluation says ----
+ * Sums over the batches of an evaluation: rt_metrics_start(); then after each call of
+ * program->eval(), with scale 1, rt_metrics_add(); then rt_metrics_rows(), and
+ * rt_metrics_free(). What is supervised is counted in the inputs, so filled-up rows of a
+ * last batch count nothing. */
+enum { RT_MAX_METRICS = 6 };
+typedef struct rt_metrics {
+    double loss, error; /* sums: of losses; regression: of |y - value| */
+    int64_t supervised, right;
+    struct rt_column *column; /* regression: one an output */
+} rt_metrics;
+void rt_metrics_start(rt_metrics *, const rt_program *);
+void rt_metrics_add(rt_metrics *, const rt_run *);
+/* Values for the log, keys "eval_loss" and then eval_accuracy and eval_perplexity, or
+ * eval_mse, eval_mae, eval_pearson; returns how many. text: the same for a person. */
+int rt_metrics_rows(const rt_metrics *, const rt_program *, rt_log_value *,
+                    rt_text *text);
+void rt_metrics_free(rt_metrics *);
+
 /* ---- progress.c: what a person sees while it runs ---- */
 typedef struct rt_progress {
     bool live;   /* a terminal: one line that changes */
     bool blocks; /* it shows Unicode */
     int shown;   /* columns that the live line covers */
     double start, drawn;
+    int64_t first; /* steps that were done when it began */
 } rt_progress;
 typedef struct rt_state { /* of the step that just ended */
     int64_t step, total;
     double loss, lr, grad_norm, tokens_per_second;
 } rt_state;
-void rt_progress_start(rt_progress *);
+/* `done`: steps that were done before, of a run that goes on. */
+void rt_progress_start(rt_progress *, int64_t done);
 /* `logged`: a row of the log was written. */
 void rt_progress_step(rt_progress *, const rt_state *, bool logged);
 void rt_progress_clear(rt_progress *); /* before any other output */

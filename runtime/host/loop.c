@@ -289,7 +289,7 @@ rt_train(const rt_job *job)
            (long long)l.schedule.total, (long long)o->gradient_accumulation_steps,
            (long long)p->batch, (long long)l.schedule.per_epoch, o->learning_rate,
            o->lr_scheduler_type, (long long)l.schedule.warmup);
-    rt_progress_start(&l.progress);
+    rt_progress_start(&l.progress, 0);
     l.since = rt_now();
     int code = run_steps(&l);
     rt_progress_clear(&l.progress);

@@ -65,9 +65,8 @@ steady(double x, int width)
 static double
 seconds_left(const rt_progress *p, const rt_state *s)
 {
-    return s->step
-               ? (rt_now() - p->start) / (double)s->step * (double)(s->total - s->step)
-               : 0;
+    double done = (double)(s->step - p->first);
+    return done > 0 ? (rt_now() - p->start) / done * (double)(s->total - s->step) : 0;
 }
 
 static bool
@@ -83,10 +82,10 @@ unicode_terminal(void)
 }
 
 void
-rt_progress_start(rt_progress *p)
+rt_progress_start(rt_progress *p, int64_t done)
 {
     const char *term = getenv("TERM");
-    *p = (rt_progress){.start = rt_now()};
+    *p = (rt_progress){.start = rt_now(), .first = done};
     p->live = isatty(fileno(rt_report())) && term && strcmp(term, "dumb");
     p->blocks = unicode_terminal();
 }
