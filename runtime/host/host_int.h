@@ -228,6 +228,24 @@ int rt_train(const rt_job *);
 /* Loss and accuracy over job->eval, into the report and the log. */
 void rt_evaluate(const rt_job *, int64_t step);
 
+/* ---- nonfinite.c: a loss or gradient norm that is not finite ---- */
+typedef struct rt_bad_step {
+    int64_t step;     /* from 1 */
+    int64_t updates;  /* steps before it that changed the weights */
+    int64_t saved;    /* step of the newest checkpoint; 0: none */
+    const char *what; /* "loss", or "gradient norm" */
+    int64_t micros;   /* micro-batches of the step */
+    /* Fills the inputs with micro-batch m (from 0) of the step, as the step itself did it;
+     * *row: its rows. Returns how many; -1: said why. */
+    int64_t (*fill)(void *loop, int64_t m, const int64_t **row);
+    void *loop;
+} rt_bad_step;
+/* Runs the micro-batches once more in the checking mode and says which op went bad first.
+ * The step must have left the weights as they were: not run update(), or update() with a
+ * norm that is not finite. --on-nonfinite skip: RT_OK, the step counts as skipped (unless
+ * the weights themselves are bad, where no step will ever be good); stop: RT_USER. */
+int rt_nonfinite(const rt_job *, const rt_bad_step *);
+
 /* rt_main() with the folder of base.safetensors given. */
 int rt_host_main(int argc, char **argv, const rt_program *, const char *dir);
 

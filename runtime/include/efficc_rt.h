@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI = 2, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
+enum { RT_ABI = 3, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
 
 /* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
  * flight; none exists on one rank. */
@@ -119,7 +119,27 @@ typedef struct rt_attn {
     bool causal;
 } rt_attn;
 
+/* Floats that a call in micro() reads or writes. */
+typedef struct rt_tensor {
+    const char *name;     /* of the IR: "%y", "$w" */
+    const char *op, *loc; /* that computes it, its ONNX node; NULL: none */
+    int cls, unit;        /* rt_class and unit; RT_NCLASSES: in the arena */
+    int64_t offset;       /* bytes */
+    int rank;
+    int64_t dim[RT_MAX_RANK];
+    bool infinite; /* may hold infinities by design: of masks, sums over no key */
+} rt_tensor;
+
+typedef struct rt_op { /* a call in micro(), in their order */
+    int unit;
+    bool backward;
+    const char *also; /* ops of its kernel whose results are never stored; NULL: none */
+    int nres, n; /* tensors: results, then operands that the call leaves as they were */
+    const int *tensor;
+} rt_op;
+
 typedef struct rt_run rt_run;
+typedef struct rt_check rt_check;
 
 typedef struct rt_program {
     int abi;
@@ -137,6 +157,9 @@ typedef struct rt_program {
     const rt_input *input;
     int ngemm;
     const rt_gemm_desc *gemm;
+    int nop; /* calls in micro(), and what they work on */
+    const rt_op *op;
+    const rt_tensor *tensor;
     int64_t arena_bytes, bound_bytes;
     /* offsets in the arena of the functions' results; -1: none */
     int64_t loss_at, norm2_at;           /* float, float */
@@ -171,7 +194,17 @@ struct rt_run { /* the state that step.c addresses */
 };
 
 /* The trainer's main(): options, data, loop, results. Returns the exit code. */
+    rt_check *check; /* what the checking mode found; NULL: it is off */
 int rt_main(int argc, char **argv, const rt_program *);
+
+/* Call number op of micro() has run: in the checking mode its results are looked at. */
+void rt_check_op(rt_run *, int op);
+static inline void
+rt_done(rt_run *run, int op)
+{
+    if (run->check)
+        rt_check_op(run, op);
+}
 
 /* ---- device part (runtime/cpu): called by the host part ---- */
 /* Threads, library objects for all GEMMs of the program. false: *error says why. */
@@ -190,6 +223,13 @@ int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
 /* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
 void *rt_alloc(size_t bytes);
 
+/* What x [n] holds: how many NaN and infinities, the first of each (-1: none), and the
+ * largest finite size. */
+typedef struct rt_scan {
+    int64_t nans, infs, nan_at, inf_at;
+    float largest;
+} rt_scan;
+rt_scan rt_scan_floats(rt_stream *, const float *x, int64_t n);
 /* ---- between ranks ----
  * A flat buffer lies in equal parts, one a rank, in rank order. A collective starts on the
  * stream and is complete when rt_wait() on its future returns; until then its buffer may
@@ -306,11 +346,13 @@ void rt_head_ce_grad(rt_stream *, float *loss, float *dx, float *dw, float *dbia
 /* Sum of squares of all gradient buffers of the program, partials per 1024 elements added
  * in order. */
 void rt_norm2(rt_stream *, float *norm2, rt_run *);
-/* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1 */
+/* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1; NaN where norm2 is not
+ * finite, whatever max_norm is: then rt_optim() changes nothing. */
 void rt_clip_scale(rt_stream *, float *coef, const float *norm2, const rt_run *);
-/* Optimizer step of every trained param of the unit, with gradients times coef[0]. AdamW
- * with decoupled decay and one rounding of the parameter (see runtime/cpu/optim.c), or SGD.
- * Decay: params of rank >= 2, or all under hyper.decay_all. */
+/* Optimizer step of every trained param of the unit, with gradients times coef[0]; if coef[0]
+ * is not finite, neither parameters nor state are touched. AdamW with decoupled decay and one
+ * rounding of the parameter, or SGD with momentum in RT_STATE_M; formulas in
+ * runtime/cpu/optim.c. Decay: params of rank >= 2, or all under hyper.decay_all. */
 void rt_optim(rt_stream *, rt_run *, int unit, const float *coef);
 
 #endif
