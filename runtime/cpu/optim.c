@@ -5,8 +5,12 @@
  *     m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2
  *     p = p - (lr wd p + lr/(1 - b1^t) * m / (sqrt(v)/sqrt(1 - b2^t) + eps))
  * The parameter is rounded once, by the outer subtraction; factors that depend on the step
- * alone are computed in double. SGD: p = p - (lr wd p + lr g). Decay falls on params of rank
- * >= 2, or on all under hyper.decay_all.
+ * alone are computed in double. SGD in the form of torch.optim.SGD, dampening 0; m is zero at
+ * first, so the first step's m is d:
+ *     d = wd p + g,   m = momentum m + d,   p = p - lr m
+ *     Nesterov's form:                      p = p - lr (d + momentum m)
+ *     without momentum:                     p = p - (lr wd p + lr g)
+ * Decay falls on params of rank >= 2, or on all under hyper.decay_all.
  */
 #include "rt_cpu_int.h"
 #include "simd_int.h"
@@ -55,6 +59,8 @@ rt_clip_scale(rt_stream *s, float *coef, const float *norm2, const rt_run *run)
     (void)s;
     double max = run->hyper.max_norm, norm = sqrt((double)*norm2);
     *coef = max > 0 ? (float)fmin(1, max / (norm + 1e-6)) : 1;
+    if (!isfinite(norm))
+        *coef = NAN;
 }
 
 /* ---- update ---- */
@@ -82,6 +88,7 @@ typedef struct update { /* one parameter */
     float *p, *m, *v;
     const float *g;
     int64_t n;
+    bool decays;
     adam a;
 } update;
 
@@ -103,6 +110,22 @@ adam_range(const update *u, int64_t lo, int64_t hi)
 }
 
 static void
+momentum_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
+{
+    const float mu = (float)h->momentum, rate = (float)h->lr;
+    const float decay = u->decays ? (float)h->weight_decay : 0;
+    for (int64_t i = lo; i < hi; i += VW) {
+        int64_t left = hi - i;
+        vf p = v_load_to(u->p + i, left);
+        vf d = v_fma(p, v_set(decay), v_load_to(u->g + i, left) * u->a.coef);
+        vf m = v_fma(v_load_to(u->m + i, left), v_set(mu), d);
+        vf step = h->nesterov ? v_fma(m, v_set(mu), d) : m;
+        v_store_to(u->m + i, m, left);
+        v_store_to(u->p + i, p - step * rate, left);
+    }
+}
+
+static void
 sgd_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
 {
     const float rate = (float)h->lr * u->a.coef, decay = u->a.decay;
@@ -117,11 +140,22 @@ apply(const update *u, const rt_hyper *h)
     enum { CHUNK = 1 << 12 };
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < u->n; i += CHUNK) {
-        if (h->sgd)
-            sgd_range(u, h, i, rt_min(i + CHUNK, u->n));
+        int64_t end = rt_min(i + CHUNK, u->n);
+        if (!h->sgd)
+            adam_range(u, i, end);
+        else if (h->momentum > 0)
+            momentum_range(u, h, i, end);
         else
-            adam_range(u, i, rt_min(i + CHUNK, u->n));
+            sgd_range(u, h, i, end);
     }
+}
+
+/* NULL: the optimizer has no such state. */
+static float *
+state_of(const rt_run *run, rt_class cls, const rt_param *q)
+{
+    char *base = run->base[cls][q->unit];
+    return base ? (float *)(base + q->offset) : NULL;
 }
 
 void
@@ -129,17 +163,21 @@ rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
 {
     const rt_program *p = run->program;
     const rt_hyper *h = &run->hyper;
+    if (!isfinite(*coef))
+        return;
 #pragma omp parallel num_threads(rt_team(s, p->unit_bytes[unit][RT_TRAIN] / 4))
     for (int i = 0; i < p->nparam; i++) {
         const rt_param *q = &p->param[i];
         if (q->cls != RT_TRAIN || q->unit != unit)
             continue;
+        bool decays = h->decay_all || q->rank >= 2;
         update u = {.p = (float *)(run->base[RT_TRAIN][unit] + q->offset),
                     .g = (const float *)(run->base[RT_GRAD][unit] + q->offset),
-                    .m = (float *)(run->base[RT_STATE_M][unit] + q->offset),
-                    .v = (float *)(run->base[RT_STATE_V][unit] + q->offset),
+                    .m = state_of(run, RT_STATE_M, q),
+                    .v = state_of(run, RT_STATE_V, q),
                     .n = q->n,
-                    .a = adam_of(h, *coef, h->decay_all || q->rank >= 2)};
+                    .decays = decays,
+                    .a = adam_of(h, *coef, decays)};
         apply(&u, h);
     }
 }

@@ -70,7 +70,9 @@ reference(const rt_param *q, const rt_hyper *h, double coef, double *x[4])
     for (int64_t i = 0; i < q->n; i++) {
         double d = g[i] * coef;
         if (h->sgd) {
-            p[i] -= h->lr * (d + wd * p[i]);
+            d += wd * p[i];
+            m[i] = h->momentum * m[i] + d;
+            p[i] -= h->lr * (h->nesterov ? d + h->momentum * m[i] : m[i]);
             continue;
         }
         m[i] = h->beta1 * m[i] + (1 - h->beta1) * d;
@@ -143,6 +145,70 @@ TEST(adamw_decays_all)
 TEST(sgd)
 {
     check_steps((rt_hyper){.lr = 0.1, .weight_decay = 0.05, .sgd = true});
+}
+
+TEST(sgd_with_momentum)
+{
+    check_steps(
+        (rt_hyper){.lr = 0.1, .weight_decay = 0.05, .momentum = 0.9, .sgd = true});
+}
+
+TEST(sgd_with_nesterovs_momentum)
+{
+    check_steps((rt_hyper){.lr = 0.1,
+                           .weight_decay = 0.05,
+                           .momentum = 0.8,
+                           .nesterov = true,
+                           .decay_all = true,
+                           .sgd = true});
+}
+
+/* A norm that is not finite: neither parameters nor state change, whatever the optimizer. */
+TEST(an_update_that_can_not_be_good_changes_nothing)
+{
+    static const float bad[] = {INFINITY, NAN};
+    static const rt_hyper hypers[] = {
+        {.lr = 1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1},
+        {.lr = 1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1, .max_norm = 1},
+        {.lr = 1, .step = 1, .sgd = true},
+        {.lr = 1, .step = 1, .sgd = true, .momentum = 0.9, .max_norm = 1}};
+    rt_program p = program_of();
+    rt_stream *s = kt_open(&p, 2);
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < sizeof hypers / sizeof *hypers; k++) {
+            state *z = make(&p), *same = make(&p);
+            float coef = 0;
+            for (int c = RT_TRAIN; c <= RT_STATE_V; c++) {
+                fill(z, (rt_class)c, 9, 1);
+                fill(same, (rt_class)c, 9, 1);
+            }
+            z->run.hyper = hypers[k];
+            rt_clip_scale(s, &coef, &bad[i], &z->run);
+            CHECK(isnan(coef));
+            for (int u = 0; u < NUNIT; u++)
+                rt_optim(s, &z->run, u, &coef);
+            for (int c = RT_TRAIN; c <= RT_STATE_V; c++)
+                for (int u = 0; u < NUNIT; u++)
+                    CHECK(!memcmp(z->base[c][u], same->base[c][u],
+                                  (size_t)unit_bytes[u][c]));
+        }
+    rt_device_close(s);
+    kt_done();
+}
+
+TEST(a_scan_finds_what_is_not_finite)
+{
+    rt_program p = program_of();
+    rt_stream *s = kt_open(&p, 1);
+    float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
+    rt_scan r = rt_scan_floats(s, x, 7);
+    CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
+    CHECK(r.largest == 7);
+    r = rt_scan_floats(s, x, 2);
+    CHECK(!r.nans && !r.infs && r.nan_at == -1 && r.inf_at == -1 && r.largest == 7);
+    r = rt_scan_floats(s, x, 0);
+    CHECK(!r.nans && !r.infs && r.largest == 0);
+    rt_device_close(s);
 }
 
 TEST(norm_counts_every_gradient_once)
