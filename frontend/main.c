@@ -7,7 +7,7 @@
  */
 #include "../codegen/cg.h"
 #include "../passes/pass.h"
-#include "frontend.h"
+#include "cmd.h"
 #include "output_int.h"
 
 #include <errno.h>
@@ -185,6 +185,53 @@ do_nothing(int signal)
     (void)signal;
 }
 
+/* The function of a command. */
+static int
+run_command(ef_ctx *ctx, const cmd_args *args)
+{
+    static const struct {
+        const char *word;
+        int (*run)(ef_ctx *, const cmd_args *);
+    } commands[] = {
+#define COMMAND(word, operands, least, most, help) {#word, cmd_##word},
+#define OPTION(word, name, kind, arg, help)
+#include "commands.def"
+#undef COMMAND
+#undef OPTION
+        {NULL, NULL},
+    };
+    int i = 0;
+    while (strcmp(commands[i].word, args->word))
+        i++;
+    return commands[i].run(ctx, args);
+}
+
+static int
+do_command(ef_ctx *ctx, int argc, char **argv)
+{
+    cmd_args args;
+    int code = cmd_parse(ctx, argc, argv, &args);
+    return code < 0 ? run_command(ctx, &args) : code;
+}
+
+/* *builds: the result is a folder, and standard output only tells of it. */
+static int
+do_compile(ef_ctx *ctx, int argc, char **argv, bool *builds)
+{
+    ef_config cfg;
+    int code = fe_options(ctx, argc, argv, &cfg);
+    if (code >= 0)
+        return code;
+    const ef_config *defaults = ctx->cfg;
+    ctx->cfg = &cfg;
+    *builds = !prints(&cfg) && !cfg.list_passes;
+    if (*builds) /* without a reader of the report, too; SIG_IGN would pass on to cc */
+        signal(SIGPIPE, do_nothing);
+    code = run(ctx);
+    ctx->cfg = defaults;
+    return code;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -192,15 +239,9 @@ main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
     ctx->max_errors = ERRORS_SHOWN;
-    ef_config cfg;
-    int code = fe_options(ctx, argc, argv, &cfg);
-    bool builds = code < 0 && !prints(&cfg) && !cfg.list_passes;
-    if (builds) /* without a reader of the report, too; SIG_IGN would pass on to cc */
-        signal(SIGPIPE, do_nothing);
-    if (code < 0) {
-        ctx->cfg = &cfg;
-        code = run(ctx);
-    }
+    bool builds = false;
+    int code = cmd_is(argc, argv) ? do_command(ctx, argc, argv)
+                                  : do_compile(ctx, argc, argv, &builds);
     ef_diag_finish(ctx);
     bool lost = fflush(stdout) || ferror(stdout);
     if (lost && !code && !(builds && nobody_reads(STDOUT_FILENO))) {
