@@ -147,11 +147,17 @@ int rt_predict(rt_run *, rt_data *, const char *to);
 
 /* ---- log.c: log.jsonl ---- */
 typedef struct rt_log {
-    char *path;  /* NULL: not open, rows go nowhere */
-    int fd, err; /* err: errno of the first failed write */
-    int64_t at;  /* bytes of whole rows */
+    rt_records file; /* not open: rows go nowhere */
+    rt_board *board; /* NULL: none */
 } rt_log;
 /* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
+typedef struct rt_board rt_board; /* tensorboard.c */
+typedef struct rt_records {       /* a file that grows by whole records */
+    char *path;                   /* NULL: not open */
+    int fd, err;                  /* err: errno of the first failure, which was said */
+    int64_t at;                   /* bytes */
+} rt_records;
+void rt_records_add(rt_records *, const void *, size_t); /* all of it, or nothing */
  * so is a row without a step, which ends a run: memory, time and "end", why it ended ("done",
  * "early stopping", "max time", "signal", "not finite"). */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
@@ -160,10 +166,9 @@ typedef struct rt_log_value {
     double value;     /* not finite: null */
     const char *json; /* NULL, or what stands there instead of the value */
 } rt_log_value;
-#define RT_LOG_FLAG(key, on)            \
-    {                                   \
-        key, 0, (on) ? "true" : "false" \
-    }
+#define RT_LOG_NUMBER(key, x)  ((rt_log_value){key, x, NULL})
+#define RT_LOG_FLAG(key, on)   ((rt_log_value){key, 0, (on) ? "true" : "false"})
+#define RT_LOG_TEXT(key, text) ((rt_log_value){key, 0, "\"" text "\""}) /* a literal */
 void rt_log_row(rt_log *, int n, const rt_log_value *);
 /* All rows are on the disk: before a checkpoint that relies on them. */
 void rt_log_sync(rt_log *);
@@ -194,6 +199,13 @@ typedef struct rt_progress {
     bool blocks; /* it shows Unicode */
     int shown;   /* columns that the live line covers */
     double start, drawn;
+/* ---- tensorboard.c: event files, fed by rt_log_row() ---- */
+/* Makes a file in dir/runs. keep: as for rt_log_open(), which was called before. options: a
+ * JSON object, for TensorBoard's page of texts. */
+int rt_board_open(rt_log *, const char *dir, int64_t keep, const char *options);
+void rt_board_row(rt_board *, int n, const rt_log_value *);
+void rt_board_close(rt_board *);
+
     int64_t first; /* steps that were done when it began */
 } rt_progress;
 typedef struct rt_state { /* of the step that just ended */

@@ -59,52 +59,53 @@ kept_bytes(const char *path, int64_t keep)
 int
 rt_log_open(rt_log *l, const char *dir, int64_t keep)
 {
-    *l = (rt_log){.path = rt_path(dir, "log.jsonl")};
-    l->at = keep < 0 ? 0 : kept_bytes(l->path, keep);
-    l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    bool ok = l->fd >= 0 && !ftruncate(l->fd, l->at) &&
-              lseek(l->fd, l->at, SEEK_SET) == l->at;
+    *l = (rt_log){.file.path = rt_path(dir, "log.jsonl")};
+    rt_records *f = &l->file;
+    f->at = keep < 0 ? 0 : kept_bytes(f->path, keep);
+    f->fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    bool ok = f->fd >= 0 && !ftruncate(f->fd, f->at) &&
+              lseek(f->fd, f->at, SEEK_SET) == f->at;
     if (ok)
         return RT_OK;
-    int code = rt_fail(rt_errno_code(errno), "%s: %s", l->path, strerror(errno));
-    if (l->fd >= 0)
-        close(l->fd);
-    free(l->path);
+    int code = rt_fail(rt_errno_code(errno), "%s: %s", f->path, strerror(errno));
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
     *l = (rt_log){0};
     return code;
 }
 
 static void
-failed(rt_log *l, int err)
+failed(rt_records *f)
 {
-    if (l->err)
+    if (f->err)
         return;
-    l->err = err;
-    rt_warn("%s: %s; training goes on without it", l->path, strerror(err));
+    f->err = errno;
+    rt_warn("%s: %s; training goes on without it", f->path, strerror(errno));
 }
 
-/* Appends the row, or nothing. */
-static void
-append(rt_log *l, const rt_text *t)
+void
+rt_records_add(rt_records *f, const void *data, size_t n)
 {
-    for (size_t done = 0; done < t->n;) {
-        ssize_t n = write(l->fd, t->s + done, t->n - done);
-        if (n >= 0) {
-            done += (size_t)n;
+    const char *s = data;
+    for (size_t done = 0; done < n;) {
+        ssize_t part = write(f->fd, s + done, n - done);
+        if (part >= 0) {
+            done += (size_t)part;
         } else if (errno != EINTR) {
-            failed(l, errno);
-            if (ftruncate(l->fd, l->at) || lseek(l->fd, l->at, SEEK_SET) != l->at)
-                failed(l, errno);
+            failed(f);
+            if (ftruncate(f->fd, f->at) || lseek(f->fd, f->at, SEEK_SET) != f->at)
+                failed(f);
             return;
         }
     }
-    l->at += (int64_t)t->n;
+    f->at += (int64_t)n;
 }
 
 void
 rt_log_row(rt_log *l, int n, const rt_log_value *v)
 {
-    if (!l->path)
+    if (!l->file.path)
         return;
     rt_text t = {0};
     for (int i = 0; i < n; i++) {
@@ -115,27 +116,31 @@ rt_log_row(rt_log *l, int n, const rt_log_value *v)
             rt_putf(&t, isfinite(v[i].value) ? "%.9g" : "null", v[i].value);
     }
     rt_putf(&t, "}\n");
-    append(l, &t);
+    rt_records_add(&l->file, t.s, t.n);
     free(t.s);
+    if (l->board)
+        rt_board_row(l->board, n, v);
 }
 
 void
 rt_log_sync(rt_log *l)
 {
-    if (l->path && fsync(l->fd) && errno != EINVAL && errno != EROFS)
-        failed(l, errno);
+    if (l->file.path && fsync(l->file.fd) && errno != EINVAL && errno != EROFS)
+        failed(&l->file);
 }
 
 int
 rt_log_close(rt_log *l)
 {
+    rt_records *f = &l->file;
     int code = RT_OK;
-    if (l->path && close(l->fd) && !l->err)
-        l->err = errno;
-    if (l->err)
-        code = rt_fail(rt_errno_code(l->err), "%s lacks rows: %s", l->path,
-                       strerror(l->err));
-    free(l->path);
+    rt_board_close(l->board);
+    if (f->path && close(f->fd) && !f->err)
+        f->err = errno;
+    if (f->err)
+        code = rt_fail(rt_errno_code(f->err), "%s lacks rows: %s", f->path,
+                       strerror(f->err));
+    free(f->path);
     *l = (rt_log){0};
     return code;
 }
