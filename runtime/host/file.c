@@ -1,7 +1,8 @@
 /* file.c -- files that appear whole or not at all, and the output folder.
  *
  * A file is written as NAME.tmp beside its place, flushed to the disk and then renamed, so
- * that a crash or a full disk never leaves half a result under the final name.
+ * that a crash or a full disk never leaves half a result under the final name. Its hash is
+ * computed on the way.
  */
 #include "host_int.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { HELD = 1 << 20 };
 
@@ -37,14 +39,23 @@ failed(rt_file *f, const char *what)
     if (f->code)
         return f->code;
     f->code = rt_errno_code(errno);
-    return rt_fail(f->code, "%s: %s: %s%s", f->path, what, strerror(errno),
-                   f->code == RT_STOPPED ? "\nmake room, then run again" : "");
+    return rt_fail(f->code, "%s: %s: %s%s%s", f->path, what, strerror(errno),
+                   f->code == RT_STOPPED ? "\n" : "",
+                   f->code == RT_STOPPED ? f->advice : "");
 }
 
 int
 rt_file_open(rt_file *f, const char *path)
 {
-    *f = (rt_file){.path = strdup(path)};
+    return rt_file_begin(f, path, "make room, then run again");
+}
+
+int
+rt_file_begin(rt_file *f, const char *path, const char *advice)
+{
+    *f = (rt_file){.path = strdup(path), .advice = advice};
+    f->state = XXH3_createState();
+    XXH3_64bits_reset(f->state);
     rt_text t = {0};
     rt_putf(&t, "%s.tmp", path);
     f->tmp = t.s;
@@ -56,6 +67,7 @@ rt_file_open(rt_file *f, const char *path)
 static int
 flush(rt_file *f)
 {
+    XXH3_64bits_update(f->state, f->buf, f->held);
     for (size_t done = 0; !f->code && done < f->held;) {
         ssize_t n = write(f->fd, f->buf + done, f->held - done);
         if (n < 0 && errno != EINTR)
@@ -110,6 +122,8 @@ rt_file_done(rt_file *f)
         sync_folder(f->path);
     else if (f->fd >= 0)
         unlink(f->tmp);
+    f->hash = XXH3_64bits_digest(f->state);
+    XXH3_freeState(f->state);
     free(f->path);
     free(f->tmp);
     free(f->buf);

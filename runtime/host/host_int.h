@@ -1,8 +1,8 @@
 /* host_int.h -- what the files of the trainer's host part share.
  *
  * A run goes: options (args.c), data (data.c), buffers and weights (weights.c, init.c),
- * starting values (adapter.c, tensors.c), the loop (loop.c, with batch.c and schedule.c),
- * what the user sees (log.c, progress.c), results (results.c, adapter.c, onnx_out.c) and
+ * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, with batch.c and
+ * schedule.c, eval.c, best.c and stop.c), what the user sees (log.c, progress.c), results (results.c, adapter.c, onnx_out.c) and
  * predictions (predict.c). Files are read and written through safetensors.c and file.c.
  *
  * A function that can fail returns an exit code: RT_OK, or the reason was said already.
@@ -62,21 +62,32 @@ typedef struct rt_opts {
 /* Returns -1 to go on, or the exit code (0 after --help and --version). */
 int rt_args(int argc, char **argv, const rt_program *, rt_opts *);
 void rt_help(FILE *, const char *trainer, const rt_program *);
+/* The options that are not at their default, as a JSON object. */
+void rt_opts_json(const rt_opts *, rt_text *);
+/* argv as a shell takes it, with --resume-from-checkpoint. */
+void rt_go_on(int argc, char **argv, rt_text *);
 
 /* ---- file.c: files that appear whole or not at all ---- */
 typedef struct rt_file {
     int fd, code; /* code: of the first failure, which was said */
     char *path, *tmp;
-    uint64_t at; /* bytes written */
-    size_t held; /* of them in buf */
+    const char *advice; /* where space runs out */
+    uint64_t at;        /* bytes written */
+    uint64_t hash;      /* XXH3 of them, once it is done */
+    size_t held;        /* of them in buf */
     char *buf;
+    struct XXH3_state_s *state;
 } rt_file;
 int rt_file_open(rt_file *, const char *path);
+/* The same with advice of one's own. */
+int rt_file_begin(rt_file *, const char *path, const char *advice);
 int rt_file_write(rt_file *, const void *, size_t);
 int rt_file_done(rt_file *);       /* flush, fsync, rename; after a failure: remove */
 int rt_file_try(const char *path); /* can it be made? leaves nothing */
 int rt_file_text(const char *path, const char *text);
-void rt_file_tensor(rt_file *, const rt_st_out *); /* its elements; safetensors.c */
+/* safetensors.c: the elements of one tensor; all that rt_st_write() writes */
+void rt_file_tensor(rt_file *, const rt_st_out *);
+void rt_file_tensors(rt_file *, rt_st_out *, int n, bool torch);
 char *rt_path(const char *dir, const char *name);  /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
                    int *err); /* NULL: *err is the errno */
@@ -113,6 +124,8 @@ int64_t rt_weights_bytes(const rt_program *, unsigned classes); /* with the aren
 int rt_weights_load(rt_run *, const char *dir, uint64_t seed);
 float *rt_param_data(const rt_run *, const rt_param *);
 float *rt_param_grad(const rt_run *, const rt_param *);
+/* RT_STATE_M or _V of a trained param; NULL: the optimizer has none. */
+float *rt_param_state(const rt_run *, const rt_param *, rt_class);
 
 /* ---- init.c ---- */
 void rt_init_fill(const rt_param *, uint64_t seed, float *out);
@@ -137,8 +150,10 @@ int rt_adapter_config_save(const rt_program *, const char *dir, int64_t rank,
 
 /* ---- results.c, onnx_out.c, predict.c ---- */
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
-/* Is there room on the disk for the results? */
-int rt_results_fit(const rt_program *, const char *dir);
+/* Is there room on the disk for the results and checkpoints? */
+int rt_results_fit(const struct rt_job *);
+/* The results of a run that ended are in dir. */
+bool rt_results_there(const rt_program *, const char *dir);
 /* Can template.json be filled by this program? Asked at start, not after hours. */
 int rt_onnx_check(const rt_program *, const char *program_dir);
 int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
@@ -146,11 +161,6 @@ int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
 int rt_predict(rt_run *, rt_data *, const char *to);
 
 /* ---- log.c: log.jsonl ---- */
-typedef struct rt_log {
-    rt_records file; /* not open: rows go nowhere */
-    rt_board *board; /* NULL: none */
-} rt_log;
-/* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
 typedef struct rt_board rt_board; /* tensorboard.c */
 typedef struct rt_records {       /* a file that grows by whole records */
     char *path;                   /* NULL: not open */
@@ -158,6 +168,11 @@ typedef struct rt_records {       /* a file that grows by whole records */
     int64_t at;                   /* bytes */
 } rt_records;
 void rt_records_add(rt_records *, const void *, size_t); /* all of it, or nothing */
+typedef struct rt_log {
+    rt_records file; /* not open: rows go nowhere */
+    rt_board *board; /* NULL: none */
+} rt_log;
+/* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
  * so is a row without a step, which ends a run: memory, time and "end", why it ended ("done",
  * "early stopping", "max time", "signal", "not finite"). */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
@@ -193,12 +208,6 @@ int rt_metrics_rows(const rt_metrics *, const rt_program *, rt_log_value *,
                     rt_text *text);
 void rt_metrics_free(rt_metrics *);
 
-/* ---- progress.c: what a person sees while it runs ---- */
-typedef struct rt_progress {
-    bool live;   /* a terminal: one line that changes */
-    bool blocks; /* it shows Unicode */
-    int shown;   /* columns that the live line covers */
-    double start, drawn;
 /* ---- tensorboard.c: event files, fed by rt_log_row() ---- */
 /* Makes a file in dir/runs. keep: as for rt_log_open(), which was called before. options: a
  * JSON object, for TensorBoard's page of texts. */
@@ -206,6 +215,12 @@ int rt_board_open(rt_log *, const char *dir, int64_t keep, const char *options);
 void rt_board_row(rt_board *, int n, const rt_log_value *);
 void rt_board_close(rt_board *);
 
+/* ---- progress.c: what a person sees while it runs ---- */
+typedef struct rt_progress {
+    bool live;   /* a terminal: one line that changes */
+    bool blocks; /* it shows Unicode */
+    int shown;   /* columns that the live line covers */
+    double start, drawn;
     int64_t first; /* steps that were done when it began */
 } rt_progress;
 typedef struct rt_state { /* of the step that just ended */
@@ -225,20 +240,50 @@ void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *
 /* Writes dir/report.html from dir/log.jsonl, the plan beside the trainer and the options of
  * the run (a JSON object), for a browser without a network. */
 int rt_report_write(const char *dir, const char *program_dir, const char *options);
-/* The options that are not at their default, as a JSON object; args.c. */
-void rt_opts_json(const rt_opts *, rt_text *);
 
-/* ---- loop.c ---- */
+/* ---- loop.c, eval.c, best.c ---- */
 typedef struct rt_job { /* what main.c prepared */
     rt_run *run;
     const rt_opts *opts;
     rt_data *train, *eval; /* eval: NULL: none */
     rt_log *log;
-    double started; /* rt_now() */
+    const char *program_dir;
+    const char *options; /* those not at their default, a JSON object */
+    const char *go_on;   /* the command that goes on after a stop */
 } rt_job;
-int rt_train(const rt_job *);
-/* Loss and accuracy over job->eval, into the report and the log. */
-void rt_evaluate(const rt_job *, int64_t step);
+/* From state on to the end, or to where a signal, --max-time or an error stops it; what the
+ * results are to hold stands in the buffers then. *end: the log's word for why it ended. */
+int rt_train(const rt_job *, rt_train_state *, const char **end);
+/* No step is left to do, be it for early stopping. */
+bool rt_train_done(const rt_job *, const rt_train_state *);
+/* Evaluates job->eval, into the report and the log; row gets the values, *n of at most
+ * RT_MAX_METRICS. RT_STOPPED: a stop was asked for before it was done; nothing is logged. */
+int rt_evaluate(const rt_job *, int64_t step, rt_log_value *row, int *n);
+/* Does --metric-for-best-model name a value that this program's evaluation has? */
+int rt_best_check(const rt_opts *, const rt_program *);
+/* Takes the values of an evaluation into the state; true: the best so far. */
+bool rt_best_see(const rt_job *, rt_train_state *, const rt_log_value *row);
+/* Forgets a best value that does not count for this run: of another metric, or one whose
+ * weights are wanted at the end but were not saved. */
+void rt_best_resume(const rt_job *, rt_train_state *);
+/* Early stopping: patience is at its end. */
+bool rt_best_stops(const rt_opts *, const rt_train_state *);
+/* Notes the gradient norm of a step. Above 10 times the median of the last RT_NORMS (once
+ * there are 16) it is an outlier: returns the median then, else 0. */
+double rt_norm_see(rt_train_state *, double norm);
+
+/* ---- stop.c: SIGINT, SIGTERM, SIGUSR1 and --max-time ---- */
+/* "90s", "30m", "12h", "HH:MM:SS" or plain seconds; -1: none of these. */
+double rt_seconds(const char *);
+/* From now on a signal ends the process at once with RT_STOPPED. A signal that the parent
+ * had ignored stays so. until: rt_now() at which time is up; 0: never. */
+void rt_stop_open(double until);
+/* From now on it is only noted; a second SIGINT or SIGTERM has its default action. */
+void rt_stop_gently(void);
+bool rt_stop_asked(void);
+/* "SIGTERM" or "--max-time"; NULL: nobody has asked. */
+const char *rt_stop_why(void);
+void rt_stop_close(void); /* as before rt_stop_open() */
 
 /* ---- nonfinite.c: a loss or gradient norm that is not finite ---- */
 typedef struct rt_bad_step {

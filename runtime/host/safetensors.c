@@ -325,8 +325,8 @@ header_of(const rt_st_out *t, int n, bool torch)
     return h.s;
 }
 
-int
-rt_st_write(const char *path, rt_st_out *t, int n, bool torch)
+void
+rt_file_tensors(rt_file *f, rt_st_out *t, int n, bool torch)
 {
     qsort(t, (size_t)n, sizeof *t, by_name);
     char *header = header_of(t, n, torch);
@@ -334,12 +334,18 @@ rt_st_write(const char *path, rt_st_out *t, int n, bool torch)
     unsigned char b[8];
     for (int i = 0; i < 8; i++)
         b[i] = (unsigned char)(length >> 8 * i);
+    rt_file_write(f, b, 8);
+    rt_file_write(f, header, length);
+    for (int i = 0; i < n; i++)
+        rt_file_tensor(f, &t[i]);
+    free(header);
+}
+
+int
+rt_st_write(const char *path, rt_st_out *t, int n, bool torch)
+{
     rt_file f;
     rt_file_open(&f, path);
-    rt_file_write(&f, b, 8);
-    rt_file_write(&f, header, length);
-    for (int i = 0; i < n; i++)
-        rt_file_tensor(&f, &t[i]);
-    free(header);
+    rt_file_tensors(&f, t, n, torch);
     return rt_file_done(&f);
 }

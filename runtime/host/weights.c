@@ -83,6 +83,12 @@ rt_param_grad(const rt_run *run, const rt_param *p)
     return place(run, p, RT_GRAD);
 }
 
+float *
+rt_param_state(const rt_run *run, const rt_param *p, rt_class c)
+{
+    return place(run, p, c);
+}
+
 static int
 load_param(const rt_run *run, const rt_st *st, const rt_param *p)
 {
