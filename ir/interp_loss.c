@@ -256,10 +256,13 @@ ir_ev_optim(ir_ev *e)
            wd = h->decay_all || p->type->rank >= 2 ? h->weight_decay : 0;
     double bc1 = 1 - pow(h->beta1, (double)h->step);
     double bc2 = sqrt(1 - pow(h->beta2, (double)h->step));
-    int64_t n = ir_count(p);
+    int64_t n = isfinite(coef) ? ir_count(p) : 0;
     for (int64_t i = 0; i < n; i++) {
-        double g = e->arg[1]->data[i] * coef, step = g;
-        if (!h->sgd) {
+        double g = e->arg[1]->data[i] * coef, decay = wd * p->data[i], step;
+        if (h->sgd) {
+            step = sgd_step(e, h, i, decay + g);
+            decay = 0;
+        } else {
             m->data[i] = keep(e, m, h->beta1 * m->data[i] + (1 - h->beta1) * g);
             v->data[i] = keep(e, v, h->beta2 * v->data[i] + (1 - h->beta2) * g * g);
             step = m->data[i] / bc1 / (sqrt(v->data[i]) / bc2 + h->eps);
@@ -275,3 +278,16 @@ ir_ev_ret(ir_ev *e)
     (void)e;
     return true;
 }
+    if (!isfinite(*e->arg[0]->data))
+        *e->res[0]->data = NAN;
+/* torch.optim.SGD: buffer m, which is zero at first; what of it (and decay) is subtracted. */
+static double
+sgd_step(const ir_ev *e, const ir_hyper *h, int64_t i, double d)
+{
+    const ir_tensor *m = e->arg[2];
+    if (!h->momentum)
+        return d;
+    m->data[i] = keep(e, m, h->momentum * m->data[i] + d);
+    return h->nesterov ? d + h->momentum * m->data[i] : m->data[i];
+}
+

@@ -385,8 +385,10 @@ typedef struct ir_tensor {
 } ir_tensor;
 typedef struct ir_hyper { /* what the trainer's options give the update ops */
     double lr, weight_decay, beta1, beta2, eps, max_norm;
-    int64_t step;   /* of AdamW's bias correction, counts from 1 */
-    bool sgd;       /* else AdamW */
+    double momentum; /* of SGD */
+    int64_t step;    /* of AdamW's bias correction, counts from 1 */
+    bool sgd;        /* else AdamW */
+    bool nesterov;
     bool decay_all; /* else matrices and embeddings only (rank >= 2) */
 } ir_hyper;
 typedef struct ir_env {

@@ -549,6 +549,35 @@ TEST(vectors_decay_only_when_all_do)
 {
     ef_ctx *ctx = ef_ctx_new();
     ir_module *m =
+TEST(momentum_is_pytorchs)
+{
+    ir_hyper h = {
+        .lr = 0.01, .weight_decay = 0.1, .max_norm = 0.5, .sgd = true, .momentum = 0.9};
+    check_update(h, (double[]){0.48798725553106836, -1.2322935258226078,
+                               1.9727396386089118, -0.009819473339077657});
+    h.nesterov = true;
+    check_update(h, (double[]){0.48185040875309626, -1.2245572213113376,
+                               1.960831444609631, -0.011500042449982487});
+}
+
+/* The state, too, would be lost for good. */
+TEST(an_infinite_norm_changes_nothing)
+{
+    ef_ctx *ctx = ef_ctx_new();
+    ir_module *m = ir_parse(ctx, "update", update_text);
+    NEED(m != NULL);
+    ir_env env = {.arena = ef_arena_new(), .hyper = {.lr = 1, .step = 1, .beta1 = 0.9}};
+    ir_tensor *dy = ir_env_new(&env, m->step->args.at[0]);
+    dy->data[3] = INFINITY;
+    NEED(ir_interp(m->step, 1u << IR_BWD, &env));
+    NEED(ir_interp(m->step, 1u << IR_UPDATE, &env));
+    CHECK(ir_env_get(&env, m->params.at[0]->value)->data[1] == -1.25);
+    CHECK(ir_env_get(&env, m->params.at[2]->value)->data[3] == 0);
+    ef_arena_free(env.arena);
+    ir_module_free(m);
+    ef_ctx_free(ctx);
+}
+
         ir_parse(ctx, "decay",
                  "efficc-ir 1\n\nunit 0 \"all\"\n\nparam $b : f32[1] train unit=0 = 2\n"
                  "param $b.grad : f32[1] grad unit=0 of=$b\nparam $b.m : f32[1] state "
