@@ -242,11 +242,24 @@ ir_ev_clip_scale(ir_ev *e)
     double max = e->env ? e->env->hyper.max_norm : 0;
     double factor = max / (sqrt(*e->arg[0]->data) + 1e-6);
     *e->res[0]->data = max > 0 && factor < 1 ? factor : 1;
+    if (!isfinite(*e->arg[0]->data))
+        *e->res[0]->data = NAN;
     return true;
 }
 
+/* torch.optim.SGD: buffer m, which is zero at first; what of it (and decay) is subtracted. */
+static double
+sgd_step(const ir_ev *e, const ir_hyper *h, int64_t i, double d)
+{
+    const ir_tensor *m = e->arg[2];
+    if (!h->momentum)
+        return d;
+    m->data[i] = keep(e, m, h->momentum * m->data[i] + d);
+    return h->nesterov ? d + h->momentum * m->data[i] : m->data[i];
+}
+
 /* AdamW as torch.optim.AdamW has it, but for one rounding of the parameter: decay and step
- * are subtracted together. SGD: the gradient in place of the step. */
+ * are subtracted together. */
 bool
 ir_ev_optim(ir_ev *e)
 {
@@ -267,7 +280,7 @@ ir_ev_optim(ir_ev *e)
             v->data[i] = keep(e, v, h->beta2 * v->data[i] + (1 - h->beta2) * g * g);
             step = m->data[i] / bc1 / (sqrt(v->data[i]) / bc2 + h->eps);
         }
-        p->data[i] = keep(e, p, p->data[i] - h->lr * (wd * p->data[i] + step));
+        p->data[i] = keep(e, p, p->data[i] - h->lr * (decay + step));
     }
     return true;
 }
@@ -278,16 +291,3 @@ ir_ev_ret(ir_ev *e)
     (void)e;
     return true;
 }
-    if (!isfinite(*e->arg[0]->data))
-        *e->res[0]->data = NAN;
-/* torch.optim.SGD: buffer m, which is zero at first; what of it (and decay) is subtracted. */
-static double
-sgd_step(const ir_ev *e, const ir_hyper *h, int64_t i, double d)
-{
-    const ir_tensor *m = e->arg[2];
-    if (!h->momentum)
-        return d;
-    m->data[i] = keep(e, m, h->momentum * m->data[i] + d);
-    return h->nesterov ? d + h->momentum * m->data[i] : m->data[i];
-}
-

@@ -191,11 +191,8 @@ struct rt_run { /* the state that step.c addresses */
     char **base[RT_NCLASSES]; /* base[class][unit] */
     void **input;             /* input[i]: int64_t data, or one float */
     rt_hyper hyper;
-};
-
-/* The trainer's main(): options, data, loop, results. Returns the exit code. */
     rt_check *check; /* what the checking mode found; NULL: it is off */
-int rt_main(int argc, char **argv, const rt_program *);
+};
 
 /* Call number op of micro() has run: in the checking mode its results are looked at. */
 void rt_check_op(rt_run *, int op);
@@ -205,6 +202,9 @@ rt_done(rt_run *run, int op)
     if (run->check)
         rt_check_op(run, op);
 }
+
+/* The trainer's main(): options, data, loop, results. Returns the exit code. */
+int rt_main(int argc, char **argv, const rt_program *);
 
 /* ---- device part (runtime/cpu): called by the host part ---- */
 /* Threads, library objects for all GEMMs of the program. false: *error says why. */
@@ -220,9 +220,6 @@ int64_t rt_head_ce_scratch(int64_t rows, int64_t h, int64_t v, int64_t chunk, bo
 int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
 int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
 int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
-/* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
-void *rt_alloc(size_t bytes);
-
 /* What x [n] holds: how many NaN and infinities, the first of each (-1: none), and the
  * largest finite size. */
 typedef struct rt_scan {
@@ -230,6 +227,9 @@ typedef struct rt_scan {
     float largest;
 } rt_scan;
 rt_scan rt_scan_floats(rt_stream *, const float *x, int64_t n);
+/* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
+void *rt_alloc(size_t bytes);
+
 /* ---- between ranks ----
  * A flat buffer lies in equal parts, one a rank, in rank order. A collective starts on the
  * stream and is complete when rt_wait() on its future returns; until then its buffer may
