@@ -545,10 +545,6 @@ TEST(sgd_is_pytorchs)
                    -0.002682020242188033});
 }
 
-TEST(vectors_decay_only_when_all_do)
-{
-    ef_ctx *ctx = ef_ctx_new();
-    ir_module *m =
 TEST(momentum_is_pytorchs)
 {
     ir_hyper h = {
@@ -578,6 +574,10 @@ TEST(an_infinite_norm_changes_nothing)
     ef_ctx_free(ctx);
 }
 
+TEST(vectors_decay_only_when_all_do)
+{
+    ef_ctx *ctx = ef_ctx_new();
+    ir_module *m =
         ir_parse(ctx, "decay",
                  "efficc-ir 1\n\nunit 0 \"all\"\n\nparam $b : f32[1] train unit=0 = 2\n"
                  "param $b.grad : f32[1] grad unit=0 of=$b\nparam $b.m : f32[1] state "
