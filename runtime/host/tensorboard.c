@@ -56,7 +56,7 @@ static void
 put_varint(rt_text *t, uint64_t x)
 {
     for (; x >= 0x80; x >>= 7)
-        put_little(t, x & 0x7f | 0x80, 1);
+        put_little(t, (x & 0x7f) | 0x80, 1);
     put_little(t, x, 1);
 }
 
