@@ -31,7 +31,8 @@ check_program(const rt_program *p)
                        "the trainer was compiled for another runtime (ABI %d, not "
                        "%d); compile again",
                        p->abi, RT_ABI);
-    static const char *const task[] = {"causal-lm", "mlm", "seq-cls", "token-cls"};
+    static const char *const task[] = {"causal-lm", "mlm", "seq-cls", "token-cls",
+                                       "regression"};
     for (size_t i = 0; i < sizeof task / sizeof *task; i++)
         if (!strcmp(p->task, task[i]))
             return RT_OK;
@@ -76,17 +77,24 @@ open_device(host *h)
 }
 
 static int
+load_one(const host *h, rt_data *d, const rt_words *files, rt_use use)
+{
+    if (!files->n)
+        return RT_OK;
+    rt_data_spec spec = rt_data_spec_of(&h->program, use);
+    spec.spool = h->opts.output_dir;
+    spec.threads = (int)h->opts.threads;
+    return rt_data_open(d, files, &spec);
+}
+
+static int
 load_data(host *h)
 {
-    const rt_opts *o = &h->opts;
-    const rt_program *p = &h->program;
-    int code = RT_OK;
-    if (o->train_data.n)
-        code = rt_data_open(&h->train, &o->train_data, p, RT_TRAINING);
-    if (o->eval_data.n && !code)
-        code = rt_data_open(&h->eval, &o->eval_data, p, RT_EVALUATION);
-    if (o->predict.n && !code)
-        code = rt_data_open(&h->predict, &o->predict, p, RT_PREDICTION);
+    int code = load_one(h, &h->train, &h->opts.train_data, RT_TRAINING);
+    if (!code)
+        code = load_one(h, &h->eval, &h->opts.eval_data, RT_EVALUATION);
+    if (!code)
+        code = load_one(h, &h->predict, &h->opts.predict, RT_PREDICTION);
     return code;
 }
 

@@ -88,7 +88,9 @@ TEST(the_order_is_a_permutation)
 
 TEST(epochs_and_seeds_differ)
 {
-    rt_order a = {1000, true, 42}, b = {1000, true, 43}, file = {9, false, 42};
+    rt_order a = {.n = 1000, .shuffle = true, .seed = 42};
+    rt_order b = {.n = 1000, .shuffle = true, .seed = 43};
+    rt_order file = {.n = 9, .seed = 42};
     int64_t x[8], y[8];
     CHECK(rt_order_rows(&a, 0, 24, 8, x) == 8);
     rt_order_rows(&a, 1, 24, 8, y);

@@ -443,7 +443,7 @@ TEST(a_foreign_folder_is_refused)
 
 TEST(shuffled_epochs_see_every_row)
 {
-    rt_order o = {5, true, 7};
+    rt_order o = {.n = 5, .shuffle = true, .seed = 7};
     for (int epoch = 0; epoch < 4; epoch++) {
         int seen[5] = {0};
         int64_t row[2];
