@@ -1,0 +1,326 @@
+/* checkpoint_load.c -- finding a checkpoint, checking it and going on from it.
+ *
+ * Nothing is believed before it was checked: the manifest has its own hash, every file its
+ * size and hash, and each tensor must be there with its shape before the first is read into
+ * the program's memory.
+ */
+#include "checkpoint_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { PART = 1 << 20 };
+
+/* ---- is it whole? ---- */
+
+/* An open file and its size; -1: errno. Pipes and devices are no files. */
+static int
+open_regular(const char *path, int64_t *size)
+{
+    struct stat s;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -1;
+    if (!fstat(fd, &s) && S_ISREG(s.st_mode)) {
+        *size = s.st_size;
+        return fd;
+    }
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+static ssize_t
+read_some(int fd, void *to, size_t n)
+{
+    ssize_t got;
+    do
+        got = read(fd, to, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+rt_manifest *
+rt_manifest_read(const char *dir, char why[RT_WHY])
+{
+    enum { MOST = 16 << 20 };
+    char *path = rt_path(dir, RT_MANIFEST);
+    int64_t size = 0;
+    int fd = open_regular(path, &size);
+    free(path);
+    if (fd < 0) {
+        bool absent = errno == ENOENT || errno == ENOTDIR;
+        snprintf(why, RT_WHY, "%s %s", RT_MANIFEST,
+                 absent ? "is missing" : strerror(errno));
+        return NULL;
+    }
+    size_t n = (size_t)(size < MOST ? size : MOST), done = 0;
+    char *text = rt_new(n + 1, 1);
+    for (ssize_t got; done < n && (got = read_some(fd, text + done, n - done)) > 0;)
+        done += (size_t)got;
+    close(fd);
+    rt_manifest *m = rt_manifest_parse(text, done, why);
+    free(text);
+    return m;
+}
+
+/* Hash of an open file; false: errno. */
+static bool
+hash_file(int fd, uint64_t *hash)
+{
+    char *buf = rt_new(PART, 1);
+    XXH3_state_t *state = XXH3_createState();
+    ssize_t got;
+    XXH3_64bits_reset(state);
+    while ((got = read_some(fd, buf, PART)) > 0)
+        XXH3_64bits_update(state, buf, (size_t)got);
+    int err = errno;
+    *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    free(buf);
+    errno = err;
+    return !got;
+}
+
+static bool
+check_piece(const char *dir, const rt_piece *p, char why[RT_WHY])
+{
+    char *path = rt_path(dir, p->name);
+    int64_t size = 0;
+    uint64_t hash = 0;
+    int fd = open_regular(path, &size);
+    free(path);
+    *why = 0;
+    if (fd < 0)
+        snprintf(why, RT_WHY, "%s: %s", p->name,
+                 errno == ENOENT ? "is missing" : strerror(errno));
+    else if (size != p->bytes)
+        snprintf(why, RT_WHY, "%s is %s: %" PRId64 " bytes instead of %" PRId64,
+                 p->name, size < p->bytes ? "truncated" : "too long", size, p->bytes);
+    else if (!hash_file(fd, &hash))
+        snprintf(why, RT_WHY, "%s: %s", p->name, strerror(errno));
+    else if (hash != p->hash)
+        snprintf(why, RT_WHY,
+                 "%s is damaged: its hash is %016" PRIx64 " instead of %016" PRIx64,
+                 p->name, hash, p->hash);
+    if (fd >= 0)
+        close(fd);
+    return !*why;
+}
+
+static bool
+check_pieces(const char *dir, const rt_manifest *m, char why[RT_WHY])
+{
+    for (int i = 0; i < m->npiece; i++)
+        if (!check_piece(dir, &m->piece[i], why))
+            return false;
+    return true;
+}
+
+rt_manifest *
+rt_checkpoint_check(const char *dir, char why[RT_WHY])
+{
+    rt_manifest *m = rt_manifest_read(dir, why);
+    if (m && check_pieces(dir, m, why))
+        return m;
+    rt_manifest_free(m);
+    return NULL;
+}
+
+/* ---- its tensors ---- */
+
+static bool
+fits(const rt_st_tensor *t, const rt_param *p)
+{
+    bool same = t && t->rank == p->rank && !strcmp(t->dtype, "F32");
+    for (int d = 0; same && d < p->rank; d++)
+        same = t->dim[d] == p->dim[d];
+    return same;
+}
+
+/* Class c of all trained params, under their names with the suffix: checks them, or reads
+ * them. *n counts them. */
+static int
+each_tensor(const rt_run *run, const rt_st *st, rt_class c, bool read, int *n)
+{
+    static const char *const suffix[] = {[RT_STATE_M] = ".m", [RT_STATE_V] = ".v"};
+    const rt_program *p = run->program;
+    int code = RT_OK;
+    for (int i = 0; i < p->nparam && !code; i++) {
+        const rt_param *param = &p->param[i];
+        float *to = param->cls == RT_TRAIN ? rt_param_state(run, param, c) : NULL;
+        if (!to)
+            continue;
+        rt_text name = {0};
+        rt_putf(&name, "%s%s", param->name, c == RT_TRAIN ? "" : suffix[c]);
+        const rt_st_tensor *t = rt_st_find(st, name.s);
+        if (!fits(t, param))
+            code = rt_fail(RT_USER, "%s: '%s' is not there in its shape", st->path,
+                           name.s);
+        else if (read)
+            code = rt_st_read(st, t, 0, to, t->bytes);
+        free(name.s);
+        ++*n;
+    }
+    return code;
+}
+
+typedef struct half { /* one of the two files, open, and the classes in it */
+    const char *name;
+    rt_class first, last;
+    rt_st st;
+    int n; /* tensors that the program has there */
+} half;
+
+static int
+open_half(const rt_run *run, const char *dir, half *h)
+{
+    int code = RT_OK;
+    h->st.fd = -1;
+    h->n = 0;
+    for (int i = 0; i < run->program->nparam; i++)
+        for (rt_class c = h->first; c <= h->last; c++)
+            h->n += run->program->param[i].cls == RT_TRAIN &&
+                    rt_param_state(run, &run->program->param[i], c);
+    if (!h->n)
+        return RT_OK;
+    char *path = rt_path(dir, h->name);
+    int found = 0;
+    code = rt_st_open(&h->st, path);
+    for (rt_class c = h->first; c <= h->last && !code; c++)
+        code = each_tensor(run, &h->st, c, false, &found);
+    if (!code && h->st.n != h->n)
+        code =
+            rt_fail(RT_USER, "%s holds %d tensors instead of %d", path, h->st.n, h->n);
+    free(path);
+    return code;
+}
+
+/* The first n halves: weights, and what the optimizer keeps. */
+static int
+load_tensors(const rt_run *run, const char *dir, int n)
+{
+    half h[] = {{.name = RT_WEIGHTS, .first = RT_TRAIN, .last = RT_TRAIN},
+                {.name = RT_OPTIMIZER, .first = RT_STATE_M, .last = RT_STATE_V}};
+    int code = RT_OK, read = 0;
+    for (int i = 0; i < n && !code; i++)
+        code = open_half(run, dir, &h[i]);
+    for (int i = 0; i < n && !code; i++)
+        for (rt_class c = h[i].first; c <= h[i].last && h[i].n && !code; c++)
+            code = each_tensor(run, &h[i].st, c, true, &read);
+    for (int i = 0; i < n; i++)
+        if (h[i].st.path)
+            rt_st_close(&h[i].st);
+    return code;
+}
+
+/* ---- going on ---- */
+
+/* What became of the look at a checkpoint. */
+typedef enum verdict { GOOD, DAMAGED, REFUSED } verdict;
+
+static verdict
+look(const char *dir, const rt_manifest *own, rt_manifest **m, char why[RT_WHY])
+{
+    *m = rt_manifest_read(dir, why);
+    if (!*m || !rt_same_check(*m, own, RT_OF_PROGRAM, why) ||
+        !check_pieces(dir, *m, why))
+        return DAMAGED;
+    return rt_same_check(*m, own, RT_OF_RUN, why) ? GOOD : REFUSED;
+}
+
+static int
+load(const rt_job *job, const char *dir, const rt_manifest *m, const rt_manifest *own,
+     rt_train_state *state)
+{
+    int code = load_tensors(job->run, dir, 2);
+    if (code)
+        return code;
+    *state = m->state;
+    rt_say("resume", "%s: goes on after step %" PRId64, dir, state->step);
+    rt_options_note(m, own);
+    return RT_OK;
+}
+
+static int
+resume_newest(const rt_job *job, const rt_manifest *own, rt_train_state *state)
+{
+    const char *in = job->opts->output_dir;
+    char why[RT_WHY];
+    int n, code = RT_OK;
+    int64_t *step = rt_checkpoint_list(in, &n);
+    verdict v = DAMAGED;
+    for (int i = 0; i < n && v == DAMAGED; i++) {
+        rt_manifest *m;
+        char *dir = rt_checkpoint_path(in, step[i]);
+        v = look(dir, own, &m, why);
+        if (v == GOOD && m->state.step != step[i]) {
+            snprintf(why, sizeof why, "it is of step %" PRId64, m->state.step);
+            v = DAMAGED;
+        }
+        if (v == GOOD)
+            code = load(job, dir, m, own, state);
+        else if (v == DAMAGED)
+            rt_warn("%s is passed over: %s", dir, why);
+        else
+            code = rt_fail(RT_USER, "%s does not belong to this run: %s", dir, why);
+        rt_manifest_free(m);
+        free(dir);
+    }
+    if (v == DAMAGED)
+        rt_say("resume", "no good checkpoint in %s: starts at step 1", in);
+    free(step);
+    return code;
+}
+
+static int
+resume_path(const rt_job *job, const rt_manifest *own, rt_train_state *state)
+{
+    const char *dir = job->opts->resume_from_checkpoint;
+    char why[RT_WHY];
+    rt_manifest *m;
+    verdict v = look(dir, own, &m, why);
+    int code = v == GOOD
+                   ? load(job, dir, m, own, state)
+                   : rt_fail(RT_USER, "--resume-from-checkpoint %s: %s", dir, why);
+    rt_manifest_free(m);
+    return code;
+}
+
+int
+rt_checkpoint_resume(const rt_job *job, rt_train_state *state)
+{
+    const char *from = job->opts->resume_from_checkpoint;
+    *state = (rt_train_state){0};
+    rt_folder_tidy(job->opts->output_dir);
+    if (!from)
+        return RT_OK;
+    rt_manifest *own = rt_manifest_of(job);
+    int code = strcmp(from, "auto") ? resume_path(job, own, state)
+                                    : resume_newest(job, own, state);
+    rt_manifest_free(own);
+    return code;
+}
+
+int
+rt_checkpoint_load_best(const rt_job *job, const rt_train_state *state)
+{
+    char why[RT_WHY];
+    rt_manifest *m, *own = rt_manifest_of(job);
+    char *dir = rt_checkpoint_path(job->opts->output_dir, state->best_step);
+    int code =
+        look(dir, own, &m, why) == GOOD
+            ? load_tensors(job->run, dir, 1)
+            : rt_fail(RT_USER, "the best checkpoint %s can't be used: %s", dir, why);
+    rt_manifest_free(m);
+    rt_manifest_free(own);
+    free(dir);
+    return code;
+}
