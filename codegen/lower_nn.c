@@ -252,10 +252,10 @@ lw_attention_grad(cg *c, const ir_op *op)
 void
 lw_ce(cg *c, const ir_op *op)
 {
-    cg_call(c, "rt_ce", "%s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+    cg_call(c, "rt_ce", "%s, %s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_res(c, op, 1, IR_I64), cg_res(c, op, 2, IR_F32),
-            cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_I64),
-            cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]));
+            cg_res(c, op, 3, IR_F32), cg_arg(c, op, 0, IR_F32),
+            cg_arg(c, op, 1, IR_I64), cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]));
 }
 
 void
@@ -264,6 +264,27 @@ lw_ce_grad(cg *c, const ir_op *op)
     cg_call(c, "rt_ce_grad", "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_res(c, op, 1, IR_F32), cg_arg(c, op, 0, IR_F32),
             cg_arg(c, op, 1, IR_I64), cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]));
+}
+
+/* Both have two results of floats. */
+static void
+squared_error(cg *c, const ir_op *op, const char *kernel)
+{
+    cg_call(c, kernel, "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_res(c, op, 1, IR_F32), cg_arg(c, op, 0, IR_F32),
+            cg_arg(c, op, 1, IR_F32), cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]));
+}
+
+void
+lw_mse(cg *c, const ir_op *op)
+{
+    squared_error(c, op, "rt_mse");
+}
+
+void
+lw_mse_grad(cg *c, const ir_op *op)
+{
+    squared_error(c, op, "rt_mse_grad");
 }
 
 /* x, w, targets, scale, bias: the operands that both kernels take; and the head's sizes. */
@@ -296,8 +317,9 @@ void
 lw_head_ce(cg *c, const ir_op *op)
 {
     const char *operands = head_operands(c, op, false);
-    cg_call(c, "rt_head_ce", "%s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
-            cg_res(c, op, 1, IR_I64), cg_res(c, op, 2, IR_I64), operands);
+    cg_call(c, "rt_head_ce", "%s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_res(c, op, 1, IR_I64), cg_res(c, op, 2, IR_I64),
+            cg_res(c, op, 3, IR_F32), operands);
 }
 
 void

@@ -141,7 +141,8 @@ role_of(const ir_module *m, const ir_value *v)
     static const char *const word[][2] = {
         {"ids", "RT_IDS"},        {"mask", "RT_MASK"},
         {"types", "RT_TYPES"},    {"positions", "RT_POSITIONS"},
-        {"labels", "RT_TARGETS"}, {"scale", "RT_SCALE"}};
+        {"labels", "RT_TARGETS"}, {"values", "RT_VALUES"},
+        {"scale", "RT_SCALE"}};
     for (int i = 0; i < (int)EF_COUNT(word); i++)
         if (pass_input_is(m, v, word[i][0]))
             return word[i][1];
@@ -348,34 +349,39 @@ cg_hash(const ir_module *m, ef_arena *a)
     return ef_printf(a, "%016" PRIx64, h);
 }
 
-/* Offset of result i of f; -1: it has none. want: its element type. */
+/* Offset of result i of f; -1: it has none. */
 static int64_t
-result_at(const ir_func *f, int i, ir_dtype want)
+result_at(const ir_func *f, int i)
 {
-    if (!f)
-        return -1;
-    const ir_op *ret = f->last ? f->last->last : NULL;
-    if (!ret || ret->code != IR_OP_ret || i >= ret->narg ||
-        ret->arg[i]->type->dtype != want)
+    const ir_op *ret = f && f->last ? f->last->last : NULL;
+    if (i < 0 || !ret || ret->code != IR_OP_ret || i >= ret->narg)
         return -1;
     return cg_offset(ret->arg[i]);
 }
 
+/* Results as pass eval orders them: of a loss with classes, and of a regression. */
 static void
 put_results(cg *c, ef_buf *b)
 {
-    const ir_func *step = c->m->step, *eval = c->m->eval;
+    const ir_func *eval = c->m->eval;
+    const ir_op *ret = eval && eval->last ? eval->last->last : NULL;
+    const ir_op *loss = ret && ret->narg ? ret->arg[0]->def : NULL;
+    bool values = loss && loss->code == IR_OP_mse;
+    bool words = loss && loss->code == IR_OP_head_ce;
     const struct {
         const char *name;
-        int64_t at;
-    } row[] = {{"loss_at", result_at(step, 0, IR_F32)},
-               {"norm2_at", result_at(step, 1, IR_F32)},
-               {"eval_loss_at", result_at(eval, 0, IR_F32)},
-               {"eval_right_at", result_at(eval, 1, IR_I64)},
-               {"eval_prob_at", result_at(eval, 2, IR_F32)},
-               {"eval_pred_at", result_at(eval, 2, IR_I64)}};
+        int result;
+    } row[] = {{"eval_loss_at", 0},
+               {"eval_right_at", values ? -1 : 1},
+               {"eval_prob_at", values || words ? -1 : 2},
+               {"eval_pred_at", words ? 2 : -1},
+               {"eval_value_at", values ? 2 : -1},
+               {"eval_row_loss_at", values ? 1 : 3}};
+    ef_putf(b, "    .loss_at = %" PRId64 ",\n", result_at(c->m->step, 0));
+    ef_putf(b, "    .norm2_at = %" PRId64 ",\n", result_at(c->m->step, 1));
     for (int i = 0; i < (int)EF_COUNT(row); i++)
-        ef_putf(b, "    .%s = %" PRId64 ",\n", row[i].name, row[i].at);
+        ef_putf(b, "    .%s = %" PRId64 ",\n", row[i].name,
+                result_at(eval, row[i].result));
 }
 
 static void

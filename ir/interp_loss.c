@@ -1,6 +1,7 @@
-/* interp_loss.c -- the interpreter's cross entropy, gradient norm and optimizer.
+/* interp_loss.c -- the interpreter's losses, gradient norm and optimizer.
  *
- * A target of -100 is not supervised: no loss, no gradient, not counted as right.
+ * A target of -100, or a value of NaN, is not supervised: no loss, no gradient, not counted
+ * as right.
  */
 #include "interp_int.h"
 
@@ -62,6 +63,7 @@ ir_ev_ce(ir_ev *e)
             return false;
         loss += r.loss;
         right += r.best == r.target;
+        e->res[3]->data[i] = r.loss;
         for (int64_t j = 0; j < n; j++)
             e->res[2]->data[i * n + j] = exp(x[j] - r.max) / r.sum;
     }
@@ -150,6 +152,7 @@ ir_ev_head_ce(ir_ev *e)
     for (int64_t i = 0; i < a.rows; i++) {
         row_ce r;
         e->res[2]->data[i] = -1;
+        e->res[3]->data[i] = 0;
         if (e->arg[2]->data[i] == IGNORE)
             continue;
         head_logits(&a, i);
@@ -158,6 +161,7 @@ ir_ev_head_ce(ir_ev *e)
         loss += r.loss;
         right += r.best == r.target;
         e->res[2]->data[i] = (double)r.best;
+        e->res[3]->data[i] = r.loss;
     }
     *e->res[0]->data = loss * a.scale;
     *e->res[1]->data = right;
@@ -205,6 +209,46 @@ ir_ev_head_ce_grad(ir_ev *e)
             add_scaled(db, a.logits, a.v, 1);
     }
     *e->res[0]->data = loss * a.scale;
+    return true;
+}
+
+/* ---- squared error ---- */
+
+/* y - value, 0 where not supervised. */
+static double
+deviation(const ir_ev *e, int64_t i)
+{
+    double value = e->arg[1]->data[i];
+    return isnan(value) ? 0 : e->arg[0]->data[i] - value;
+}
+
+bool
+ir_ev_mse(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    double loss = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++)
+            sum += deviation(e, i * n + j) * deviation(e, i * n + j);
+        e->res[1]->data[i] = sum;
+        loss += sum;
+    }
+    *e->res[0]->data = loss * *e->arg[2]->data;
+    return true;
+}
+
+bool
+ir_ev_mse_grad(ir_ev *e)
+{
+    int64_t n = ir_count(e->arg[0]);
+    double loss = 0, scale = *e->arg[2]->data;
+    for (int64_t i = 0; i < n; i++) {
+        double d = deviation(e, i);
+        loss += d * d;
+        e->res[1]->data[i] = 2 * scale * d;
+    }
+    *e->res[0]->data = loss * scale;
     return true;
 }
 

@@ -176,9 +176,10 @@ struct ir_module {
 /* Keys of meta that passes and codegen read (all optional):
  *   model      path of the ONNX file             task       causal-lm, seq-cls, ...
  *   batch seq  sizes of one micro-batch          vocab      token ids are below it
- *   labels     number of classes                 pad        the graph's own pad id
+ *   labels     number of classes or values       pad        the graph's own pad id
  *   family     gpt2, bert, ...                   exporter   for the report
- *   input.X    role of argument X: ids mask types positions labels scale
+ *   input.X    role of argument X: ids mask types positions labels
+ *              values scale
  *   outputs    the graph's output names, in the order of the import's ret, by commas
  *   pool pool.mask head.input   of a new head, see fe_write_template()
  *   lora.r lora.alpha lora.scale                 (written by pass lora)
@@ -197,14 +198,15 @@ enum {
     IR_ACC = 16,
     IR_TYPED = 32,
     IR_INPLACE = 64,
-    IR_SHARDWISE = 128
+    IR_SHARDWISE = 128,
+    IR_LAST_INF = 256
 };
 typedef enum ir_cast { IR_CAST_LOW, IR_CAST_FULL, IR_CAST_WIDE, IR_CAST_KEEP } ir_cast;
 
 typedef struct ir_opinfo { /* one row of ops.def */
     const char *name, *doc;
     int narg, narg_max, nres, nres_max; /* -1: any number */
-    unsigned flags;                     /* IR_PURE .. IR_SHARDWISE */
+    unsigned flags;                     /* IR_PURE .. IR_LAST_INF */
     ir_cast cast;
     uint64_t attrs; /* set of 1 << ir_attr_key */
     /* Result types of op from its operands and attributes into out[]; op->res[i]->type

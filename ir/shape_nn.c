@@ -445,6 +445,7 @@ sh_ce(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     out[0] = scalar(ctx, IR_F32);
     out[1] = scalar(ctx, IR_I64);
     out[2] = arg(op, 0);
+    out[3] = ir_type_with(ctx, arg(op, 1), IR_F32);
     return why;
 }
 
@@ -457,6 +458,36 @@ sh_ce_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     out[0] = scalar(ctx, IR_F32);
     out[1] = arg(op, 0);
     return why;
+}
+
+/* Operands of mse and mse_grad: y, values, scale. */
+static const char *
+check_values(ef_ctx *ctx, const ir_op *op)
+{
+    const char *why = need_rows(ctx, op, 0);
+    if (!why)
+        why = need_type(ctx, op, 1, ir_type_with(ctx, arg(op, 0), IR_F32));
+    return why ? why : need_type(ctx, op, 2, scalar(ctx, IR_F32));
+}
+
+const char *
+sh_mse(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = check_values(ctx, op);
+    if (why)
+        return why;
+    const ir_type *y = arg(op, 0);
+    out[0] = scalar(ctx, IR_F32);
+    out[1] = ir_type_with(ctx, ir_type_part(ctx, y, 0, y->rank - 1, -1), IR_F32);
+    return NULL;
+}
+
+const char *
+sh_mse_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    out[0] = scalar(ctx, IR_F32);
+    out[1] = arg(op, 0);
+    return check_values(ctx, op);
 }
 
 /* Operands of head_ce and head_ce_grad: x, w, targets, scale, bias or none. */
@@ -485,6 +516,7 @@ sh_head_ce(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     out[0] = scalar(ctx, IR_F32);
     out[1] = scalar(ctx, IR_I64);
     out[2] = arg(op, 2);
+    out[3] = ir_type_with(ctx, arg(op, 2), IR_F32);
     return NULL;
 }
 

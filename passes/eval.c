@@ -1,13 +1,14 @@
 /* eval.c -- pass eval: the function `eval`, forward only.
  *
- *     step:  %loss, %right, %prob = ce %logits, %targets, %scale : ..
+ *     step:  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : ..
  *            ret %loss
  *   ->
  *     eval:  the same blocks, then
- *            ret %loss, %right, %prob
+ *            ret %loss, %right, %prob, %losses
  *
- * The third result is what --predict reads: probabilities of a classifier, or the most
- * likely token per position.
+ * --predict reads the third result, probabilities of a classifier or the most likely token
+ * per position, and the losses. A regression returns what it predicts behind its losses:
+ * ret %loss, %losses, %logits.
  */
 #include "pass.h"
 
@@ -27,5 +28,7 @@ pass_eval(pass_ctx *pc)
     const ir_op *loss = ret->arg[0]->def;
     for (int i = 1; loss && i < loss->nres; i++)
         ir_add_arg(m, ret, loss->res[i]);
+    if (loss && loss->code == IR_OP_mse)
+        ir_add_arg(m, ret, loss->arg[0]);
     return true;
 }

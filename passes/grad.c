@@ -2,7 +2,7 @@
  *
  *     @head.fwd: fwd unit=1
  *       %logits = linear %x, $w : f32[4,3]
- *       %loss, %right, %p = ce %logits, %targets, %scale : f32[], i64[], f32[4,3]
+ *       %loss, %right, %p, %pl = ce %logits, %targets, %scale : f32[], i64[], f32[4,3], f32[4]
  *       ret %loss
  *   ->
  *     @head.fwd: fwd unit=1

@@ -48,12 +48,13 @@ keep_last_linear(lora *l)
         }
 }
 
-/* A classifier's own layers; a new head has its role already. */
+/* A classifier's own layers, or a regression's; a new head has its role already. */
 static void
 keep_classifier(lora *l)
 {
     const char *name = ir_meta_get(l->m, "task");
-    if (!name || (strcmp(name, "seq-cls") && strcmp(name, "token-cls")))
+    if (!name || (strcmp(name, "seq-cls") && strcmp(name, "token-cls") &&
+                  strcmp(name, "regression")))
         return;
     bool found = false;
     task_mark_reached(l->m->step);

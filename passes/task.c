@@ -2,10 +2,11 @@
  *
  * What the model is for follows from its graph: a product with a weight is a head, its
  * columns are the vocabulary or classes, causal attention makes a language model. --task
- * overrides and is checked against what is there. The trainer's data come in through two
- * new arguments: %targets, of which the host makes -100 where nothing is supervised (and
- * which it shifts for a causal language model), and %scale, one over the number of
- * supervised items of the whole step.
+ * overrides and is checked against what is there; as in Hugging Face's transformers, one
+ * logit a row is a regression. The trainer's data come in through two new arguments:
+ * %targets, of which the host makes -100 where nothing is supervised (and which it shifts
+ * for a causal language model), for a regression %values, NaN where nothing is; and %scale,
+ * one over the number of supervised items of the whole step.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static const struct {
     [TASK_SEQ_CLS] = {"seq-cls", false, false},
     [TASK_TOKEN_CLS] = {"token-cls", true, false},
     [TASK_MLM] = {"mlm", true, true},
+    [TASK_REGRESSION] = {"regression", false, false},
 };
 
 static bool fail(const task *t, const char *fmt, ...)
@@ -107,10 +109,8 @@ parse_task(task *t, const char *name)
             t->kind = (task_kind)i;
             return true;
         }
-    if (!strcmp(name, "regression"))
-        return fail(t, "task regression is not supported yet");
     fail(t, "no task is called '%s'", name);
-    ef_note(t->ctx, "tasks are causal-lm, seq-cls, token-cls, mlm");
+    ef_note(t->ctx, "tasks are causal-lm, seq-cls, token-cls, mlm, regression");
     return false;
 }
 
@@ -120,17 +120,14 @@ detect(task *t)
     const ir_type *type = t->out->type;
     int64_t columns = type->dim[type->rank - 1];
     if (!t->head && t->ctx->cfg->num_labels) {
-        t->kind = TASK_SEQ_CLS;
+        t->kind = t->ctx->cfg->num_labels == 1 ? TASK_REGRESSION : TASK_SEQ_CLS;
         return true;
     }
     if (!t->head) {
         fail(t, "the model has no head: its output is hidden states, %s",
              ir_type_text(t->ctx, type));
-        ef_hint(t->ctx, "give --num-labels N for a new classifier, task seq-cls");
-        return false;
-    }
-    if (type->rank == 2 && columns == 1) {
-        fail(t, "the output has one column: a regression, which is not supported yet");
+        ef_hint(t->ctx, "give --num-labels N for a new classifier (--task seq-cls), or "
+                        "for N numbers --task regression, too");
         return false;
     }
     bool unsure = type->rank == 3 && columns == t->vocab && !t->causal && t->softmax;
@@ -141,7 +138,7 @@ detect(task *t)
         return false;
     }
     if (type->rank == 2)
-        t->kind = TASK_SEQ_CLS;
+        t->kind = columns == 1 ? TASK_REGRESSION : TASK_SEQ_CLS;
     else if (t->causal || (!t->attention && columns == t->vocab))
         t->kind = TASK_CAUSAL_LM; /* without attention each token sees itself only */
     else
@@ -159,7 +156,8 @@ check_logits(const task *t)
     if (!t->head) {
         fail(t, "task %s needs logits, and the output is hidden states, %s", name,
              ir_type_text(t->ctx, type));
-        ef_hint(t->ctx, "a new head is made for --task seq-cls --num-labels N only");
+        ef_hint(t->ctx, "a new head is made for --task seq-cls or regression, with "
+                        "--num-labels N, only");
         return false;
     }
     if ((type->rank == 3) != tasks[t->kind].per_token)
@@ -167,6 +165,12 @@ check_logits(const task *t)
                     tasks[t->kind].per_token ? "[batch, tokens, *]"
                                              : "[batch, classes]",
                     ir_type_text(t->ctx, type));
+    if (t->kind == TASK_SEQ_CLS && columns == 1) {
+        fail(t, "a classifier with one class has nothing to learn, and the output has "
+                "one column");
+        ef_hint(t->ctx, "give --task regression");
+        return false;
+    }
     if (tasks[t->kind].vocabulary && labels)
         return fail(t, "--num-labels has no meaning for task %s", name);
     if (strcmp(t->ctx->cfg->pool, ef_config_default.pool))
@@ -206,7 +210,7 @@ choose_task(task *t)
     if (!ok)
         return false;
     warn_of_mask(t);
-    if (t->kind == TASK_SEQ_CLS && !t->head)
+    if (!tasks[t->kind].per_token && !t->head)
         return task_add_head(t);
     return check_logits(t);
 }
@@ -223,7 +227,7 @@ chunk_rows(int64_t rows, int64_t columns)
     return (rows + chunks - 1) / chunks;
 }
 
-/* %logits = linear %x, $w, $b               ->  %loss, %right, %pred = head_ce %x, $w, .. */
+/* %logits = linear %x, $w, $b      ->  %loss, %right, %pred, %losses = head_ce %x, $w, .. */
 static ir_op *
 emit_head_ce(const task *t, ir_builder *b, ir_value *targets, ir_value *scale)
 {
@@ -238,28 +242,44 @@ emit_head_ce(const task *t, ir_builder *b, ir_value *targets, ir_value *scale)
         ir_attr_i(IR_ATTR_tb, 1)};
     int nattr = 1 + (ir_attr_int(linear, IR_ATTR_tb, 0) != 0);
     return ir_insert(b, IR_OP_head_ce, "loss", linear->narg + 2, arg, nattr, attr, NULL,
-                     3);
+                     4);
+}
+
+/* An argument of step in which the host puts its data of a role. */
+static ir_value *
+new_input(const task *t, const char *name, const char *role, const ir_type *type)
+{
+    ir_value *v = ir_arg_new(t->f, name, type);
+    ir_meta_set(t->m, ef_internf(t->ctx, "input.%s", v->name), role);
+    return v;
 }
 
 static void
 add_loss(task *t)
 {
     const ir_type *type = t->out->type;
-    ir_value *targets = ir_arg_new(
-        t->f, "targets", ir_type_get(t->ctx, IR_I64, type->rank - 1, type->dim));
-    ir_value *scale = ir_arg_new(t->f, "scale", ir_type_get(t->ctx, IR_F32, 0, NULL));
-    ir_meta_set(t->m, ef_internf(t->ctx, "input.%s", targets->name), "labels");
-    ir_meta_set(t->m, ef_internf(t->ctx, "input.%s", scale->name), "scale");
-    bool uses_elsewhere = t->out->nuse > 1, words = tasks[t->kind].vocabulary;
+    bool values = t->kind == TASK_REGRESSION, words = tasks[t->kind].vocabulary;
+    ir_value *wanted =
+        values ? new_input(t, "values", "values", ir_type_with(t->ctx, type, IR_F32))
+               : new_input(t, "targets", "labels",
+                           ir_type_get(t->ctx, IR_I64, type->rank - 1, type->dim));
+    ir_value *scale =
+        new_input(t, "scale", "scale", ir_type_get(t->ctx, IR_F32, 0, NULL));
+    bool uses_elsewhere = t->out->nuse > 1;
     ir_builder b = ir_at(t->ret);
     b.loc = t->out->def ? t->out->def->loc : b.loc;
     bool fused =
         words && t->out->def && t->out->def->code == IR_OP_linear && !uses_elsewhere;
-    ir_value *arg[] = {t->out, targets, scale};
-    ir_op *loss = fused ? emit_head_ce(t, &b, targets, scale)
-                        : ir_insert(&b, IR_OP_ce, "loss", 3, arg, 0, NULL, NULL, 3);
-    ir_rename(t->f, loss->res[1], "right");
-    ir_rename(t->f, loss->res[2], fused ? "pred" : "prob");
+    ir_opcode code = values ? IR_OP_mse : IR_OP_ce;
+    ir_value *arg[] = {t->out, wanted, scale};
+    ir_op *loss =
+        fused ? emit_head_ce(t, &b, wanted, scale)
+              : ir_insert(&b, code, "loss", 3, arg, 0, NULL, NULL, values ? 2 : 4);
+    ir_rename(t->f, loss->res[values ? 1 : 3], "losses");
+    if (!values) {
+        ir_rename(t->f, loss->res[1], "right");
+        ir_rename(t->f, loss->res[2], fused ? "pred" : "prob");
+    }
     ir_insert(&b, IR_OP_ret, NULL, 1, loss->res, 0, NULL, NULL, 0);
     ir_remove(t->ret);
 }
@@ -275,9 +295,12 @@ tell(const task *t)
         ir_meta_set(t->m, "vocab", ef_internf(t->ctx, "%" PRId64, t->vocab));
     if (!tasks[t->kind].vocabulary)
         ir_meta_set(t->m, "labels", ef_internf(t->ctx, "%" PRId64, columns));
-    const char *why = ir_meta_get(t->m, "head.input")
-                          ? " (the only one for which a new head is made)"
-                          : " (found from the graph)";
+    bool one = t->kind == TASK_REGRESSION;
+    const char *why =
+        ir_meta_get(t->m, "head.input")
+            ? (one ? " (a new head of one output)" : " (a new head of several outputs)")
+        : one ? " (found from the graph: one logit)"
+              : " (found from the graph)";
     ef_report(t->ctx, "task: %s%s, logits %s", tasks[t->kind].name,
               t->ctx->cfg->task ? "" : why, ir_type_text(t->ctx, type));
     for (int i = 0; i < t->ret->narg; i++)
@@ -291,7 +314,7 @@ tell(const task *t)
  *     %l = linear %h, $w : f32[2,16,160]
  *     ret %l
  * ->
- *     %loss, %right, %pred = head_ce %h, $w, %targets, %scale {chunk=32} : f32[], ..
+ *     %loss, %right, %pred, %losses = head_ce %h, $w, %targets, %scale {chunk=32} : ..
  *     ret %loss
  */
 bool

@@ -1,4 +1,5 @@
-/* task_head.c -- a classifier for a model that was exported without one.
+/* task_head.c -- a head, of a classifier or a regression, for a model that was exported
+ * without one.
  *
  * One linear layer, head.weight [N,H] and head.bias [N], on one vector per row of the batch:
  * the hidden state of the first token, the mean over the real tokens, or the output of the
@@ -144,12 +145,14 @@ bool
 task_add_head(task *t)
 {
     int64_t labels = t->ctx->cfg->num_labels;
-    if (labels < 2)
-        return fail(t,
-                    labels ? "a classifier with one class has nothing to learn"
-                           : "the model has no head: how many classes a new one has is "
-                             "not known",
-                    "give --num-labels N, at least 2");
+    bool values = t->kind == TASK_REGRESSION;
+    if (!labels)
+        return fail(
+            t, "the model has no head: how many outputs a new one has is not known",
+            "give --num-labels N");
+    if (labels == 1 && !values)
+        return fail(t, "a classifier with one class has nothing to learn",
+                    "give --num-labels N, at least 2, or --task regression");
     if (ir_param_by_name(t->m, "head.weight") || ir_param_by_name(t->m, "head.bias"))
         return fail(t, "the model has a parameter head.weight or head.bias already",
                     "rename it in the model: these are the names of the new head");
@@ -168,7 +171,10 @@ task_add_head(task *t)
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
     t->out = ir_emit(&b, IR_OP_linear, "logits", 3, arg, 1, &tb, NULL);
     t->head = true;
-    ef_report(t->ctx, "head: new, %" PRId64 " classes, reads %s of output %s", labels,
+    ef_report(t->ctx, "head: new, %" PRId64 " %s, reads %s of output %s", labels,
+              !values       ? "classes"
+              : labels == 1 ? "output"
+                            : "outputs",
               !strcmp(ir_meta_get(t->m, "pool"), "first")  ? "the first token"
               : !strcmp(ir_meta_get(t->m, "pool"), "mean") ? "the mean"
                                                            : "the whole",

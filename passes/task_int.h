@@ -8,7 +8,8 @@ typedef enum task_kind {
     TASK_CAUSAL_LM,
     TASK_SEQ_CLS,
     TASK_TOKEN_CLS,
-    TASK_MLM
+    TASK_MLM,
+    TASK_REGRESSION
 } task_kind;
 
 typedef struct task { /* the forward graph as pass task finds it */

@@ -1,10 +1,10 @@
 /* vjp_nn.c -- gradient rules of recognised ops: each is one or two fused kernels.
  *
- * The loss is special: ce and head_ce turn into ce_grad and head_ce_grad, which compute the
- * loss as well, so that logits are formed once. The new loss takes the old one's place and
- * name.
+ * The loss is special: ce, mse and head_ce turn into ce_grad, mse_grad and head_ce_grad,
+ * which compute the loss as well, so that logits are formed once. The new loss takes the old
+ * one's place and name.
  *
- *     %loss, %right, %pred = head_ce %x, $w, %targets, %scale {tb=1, chunk=128}
+ *     %loss, %right, %pred, %losses = head_ce %x, $w, %targets, %scale {tb=1, chunk=128}
  *     ->  %loss, %x.d, %w.d = head_ce_grad %x, $w, %targets, %scale {tb=1, chunk=128, wgrad=1}
  */
 #include "vjp_int.h"
@@ -117,20 +117,37 @@ loss_only(pass_vjp *v, const ir_op *op, ir_value *const *dres)
     return dres[0] || pass_vjp_no_rule(v, op);
 }
 
+/* Of a loss op that reads outputs, what they should be, and the scale: the op `grad` on the
+ * same operands. */
+static bool
+loss_of_outputs(pass_vjp *v, ir_op *op, ir_value *const *dres, ir_opcode grad,
+                ir_value **darg)
+{
+    if (!loss_only(v, op, dres))
+        return false;
+    ir_value *y = op->arg[0];
+    ir_op *g = ir_insert(&v->b, grad, op->res[0]->name, 3, op->arg, 0, NULL, NULL, 2);
+    ir_rename(v->b.f, g->res[1], pass_vjp_name(v, y, ""));
+    darg[0] = times(v, y, g->res[1], dres[0]);
+    replace_loss(v, op, g);
+    return true;
+}
+
 bool
 pass_vj_ce(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
            ir_value **darg)
 {
-    (void)want;
-    if (!loss_only(v, op, dres))
-        return false;
-    ir_value *logits = op->arg[0];
-    ir_op *g =
-        ir_insert(&v->b, IR_OP_ce_grad, op->res[0]->name, 3, op->arg, 0, NULL, NULL, 2);
-    ir_rename(v->b.f, g->res[1], pass_vjp_name(v, logits, ""));
-    darg[0] = times(v, logits, g->res[1], dres[0]);
-    replace_loss(v, op, g);
-    return true;
+    (void)want; /* only the logits have a gradient */
+    return loss_of_outputs(v, op, dres, IR_OP_ce_grad, darg);
+}
+
+bool
+pass_vj_mse(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+            ir_value **darg)
+{
+    if (want[1]) /* a value that is trained: no kernel */
+        return pass_vjp_no_rule(v, op);
+    return loss_of_outputs(v, op, dres, IR_OP_mse_grad, darg);
 }
 
 bool

@@ -98,9 +98,9 @@ chunk_logits(const head_call *c)
     rt_mm_run(&g, c->s->threads, c->p.mm);
 }
 
-/* Sum of a chunk's row losses. Counts right ones, fills pred. */
+/* Sum of a chunk's row losses. Counts right ones, fills pred and losses. */
 static double
-chunk_eval(const head_call *c, int64_t *right, int64_t *pred)
+chunk_eval(const head_call *c, int64_t *right, int64_t *pred, float *losses)
 {
     double part[RT_LOSS_BLOCKS], total = 0;
     int64_t hit[RT_LOSS_BLOCKS], n = c->n, v = c->d->v;
@@ -116,7 +116,9 @@ chunk_eval(const head_call *c, int64_t *right, int64_t *pred)
             pred[r] = row_argmax(x, v, row_max(x, v));
             hit[b] += pred[r] == t;
             float max = row_exp(x, x, v, &sum);
-            part[b] += row_loss(max, sum, xt);
+            double l = row_loss(max, sum, xt);
+            losses[r] = (float)l;
+            part[b] += l;
         }
     }
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
@@ -127,8 +129,8 @@ chunk_eval(const head_call *c, int64_t *right, int64_t *pred)
 }
 
 void
-rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, const float *x,
-           const float *w, const int64_t *targets, const float *scale,
+rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, float *losses,
+           const float *x, const float *w, const int64_t *targets, const float *scale,
            const float *bias, const rt_head *d, void *scratch)
 {
     head_call c = {s,    d, space_of(d, false, scratch), x, w, bias, targets, *scale,
@@ -137,12 +139,12 @@ rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, const float
     double total = 0;
     *right = 0;
     for (int64_t r = 0; r < d->rows; r++)
-        pred[r] = -1;
+        pred[r] = -1, losses[r] = 0;
     for (int64_t i = 0; i < n; i += d->chunk) {
         c.row = c.p.row + i;
         c.n = rt_min(d->chunk, n - i);
         chunk_logits(&c);
-        total += chunk_eval(&c, right, pred);
+        total += chunk_eval(&c, right, pred, losses);
     }
     *loss = (float)(total * (double)*scale);
 }

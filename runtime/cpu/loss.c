@@ -1,15 +1,20 @@
-/* loss.c -- cross entropy of logits that are all there: class heads.
+/* loss.c -- losses of outputs that are all there: cross entropy of class heads, and the
+ * squared error of a regression.
  *
  *     loss = scale * sum over supervised rows of (lse(x) - x[target])
  *     dx = scale * (softmax(x) - onehot(target)),   0 in rows that are not supervised
+ *
+ *     loss = scale * sum over supervised elements of (y - value)^2
+ *     dy = scale * 2 (y - value),                   0 in elements that are not supervised
  *
  * Row losses are added in double, in RT_LOSS_BLOCKS groups of rows, group by group.
  */
 #include "row_int.h"
 
 void
-rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, const float *logits,
-      const int64_t *targets, const float *scale, int64_t rows, int64_t c)
+rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, float *losses,
+      const float *logits, const int64_t *targets, const float *scale, int64_t rows,
+      int64_t c)
 {
     double part[RT_LOSS_BLOCKS], total = 0;
     int64_t hit[RT_LOSS_BLOCKS];
@@ -22,9 +27,12 @@ rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, const float *logit
             const float *x = logits + r * c;
             float sum, max = row_exp(prob + r * c, x, c, &sum);
             row_scale(prob + r * c, c, 1 / sum);
+            losses[r] = 0;
             if (targets[r] == RT_IGNORE)
                 continue;
-            part[b] += row_loss(max, sum, x[targets[r]]);
+            double l = row_loss(max, sum, x[targets[r]]);
+            losses[r] = (float)l;
+            part[b] += l;
             hit[b] += row_argmax(x, c, max) == targets[r];
         }
     }
@@ -62,4 +70,59 @@ rt_ce_grad(rt_stream *s, float *loss, float *dlogits, const float *logits,
     for (int b = 0; b < RT_LOSS_BLOCKS; b++)
         total += part[b];
     *loss = (float)(total * (double)*scale);
+}
+
+/* ---- squared error ---- */
+
+/* Sum of (y - value)^2 of a row; dy, unless NULL: 2 by (y - value). */
+static double
+row_mse(const float *y, const float *value, int64_t c, float *dy, double by)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < c; k++) {
+        bool on = !isnan(value[k]);
+        double d = on ? (double)y[k] - (double)value[k] : 0;
+        sum += d * d;
+        if (dy)
+            dy[k] = (float)(2 * by * d);
+    }
+    return sum;
+}
+
+/* Either of losses [rows] and dy [rows,c] may be NULL. */
+static void
+mse(rt_stream *s, float *loss, float *losses, float *dy, const float *y,
+    const float *values, double scale, int64_t rows, int64_t c)
+{
+    double part[RT_LOSS_BLOCKS], total = 0;
+    int team = rt_team(s, rows * c);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
+        part[b] = 0;
+        for (int64_t r = rows * b / RT_LOSS_BLOCKS; r < rows * (b + 1) / RT_LOSS_BLOCKS;
+             r++) {
+            double l =
+                row_mse(y + r * c, values + r * c, c, dy ? dy + r * c : NULL, scale);
+            if (losses)
+                losses[r] = (float)l;
+            part[b] += l;
+        }
+    }
+    for (int b = 0; b < RT_LOSS_BLOCKS; b++)
+        total += part[b];
+    *loss = (float)(total * scale);
+}
+
+void
+rt_mse(rt_stream *s, float *loss, float *losses, const float *y, const float *values,
+       const float *scale, int64_t rows, int64_t c)
+{
+    mse(s, loss, losses, NULL, y, values, (double)*scale, rows, c);
+}
+
+void
+rt_mse_grad(rt_stream *s, float *loss, float *dy, const float *y, const float *values,
+            const float *scale, int64_t rows, int64_t c)
+{
+    mse(s, loss, NULL, dy, y, values, (double)*scale, rows, c);
 }

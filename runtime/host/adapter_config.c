@@ -245,7 +245,7 @@ task_type(const rt_program *p)
             return "\"FEATURE_EXTRACTION\"";
     if (!strcmp(p->task, "causal-lm"))
         return "\"CAUSAL_LM\"";
-    if (!strcmp(p->task, "seq-cls"))
+    if (!strcmp(p->task, "seq-cls") || !strcmp(p->task, "regression"))
         return "\"SEQ_CLS\"";
     return strcmp(p->task, "token-cls") ? "null" : "\"TOKEN_CLS\"";
 }

@@ -34,7 +34,8 @@ typedef enum rt_class {
     RT_STATE_V,
     RT_FROZEN,
     RT_CONST,
-    RT_NCLASSES
+    RT_NCLASSES,
+    RT_ARENA = RT_NCLASSES /* of an rt_tensor: in no class, in the arena */
 } rt_class;
 
 typedef enum rt_role {
@@ -123,8 +124,9 @@ typedef struct rt_attn {
 typedef struct rt_tensor {
     const char *name;     /* of the IR: "%y", "$w" */
     const char *op, *loc; /* that computes it, its ONNX node; NULL: none */
-    int cls, unit;        /* rt_class and unit; RT_NCLASSES: in the arena */
-    int64_t offset;       /* bytes */
+    rt_class cls;
+    int unit;
+    int64_t offset; /* bytes */
     int rank;
     int64_t dim[RT_MAX_RANK];
     bool infinite; /* may hold infinities by design: of masks, sums over no key */
@@ -145,7 +147,9 @@ typedef struct rt_program {
     int abi;
     const char *efficc, *model, *task, *family; /* version; names */
     const char *hash;                           /* of the schedule */
-    int64_t batch, seq, vocab, labels, pad;     /* labels: classes; 0: language model */
+    int64_t batch, seq, vocab;
+    int64_t labels;                  /* classes, or values; 0: language model */
+    int64_t pad;                     /* the token id that fills rows */
     int threads;                     /* at most; the plan's scratch is for them */
     const char *const *cpu_features; /* NULL-terminated, __builtin_cpu_supports */
     int nunit;
@@ -165,6 +169,9 @@ typedef struct rt_program {
     int64_t loss_at, norm2_at;           /* float, float */
     int64_t eval_loss_at, eval_right_at; /* float, int64_t */
     int64_t eval_prob_at, eval_pred_at;  /* float [.., labels] | int64_t [..] */
+    int64_t eval_value_at; /* regression: float [B, labels]; it has no right answers */
+    int64_t eval_row_loss_at; /* float, one a target (regression: a row): losses before
+                                 scale; 0 where nothing is supervised */
     /* LoRA; r 0: none */
     int64_t lora_r;
     double lora_alpha, lora_scale;
@@ -319,25 +326,33 @@ void rt_attention_grad(rt_stream *, float *dq, float *dk, float *dv, const float
                        const float *q, const float *k, const float *v, const float *y,
                        const float *lse, const int64_t *mask, const rt_attn *,
                        void *scratch);
-/* logits [rows, c], targets [rows] (RT_IGNORE: not supervised): loss[1] = scale[0] * sum of
- * cross entropies; right[1]: supervised rows whose largest logit is the target. */
-void rt_ce(rt_stream *, float *loss, int64_t *right, float *prob /* [rows,c] */,
+/* logits [rows, c], targets [rows] (RT_IGNORE: not supervised): losses [rows] = cross
+ * entropies, 0 in rows that are not supervised; loss[1] = scale[0] * their sum; right[1]:
+ * supervised rows whose largest logit is the target; prob [rows,c]: softmax. */
+void rt_ce(rt_stream *, float *loss, int64_t *right, float *prob, float *losses,
            const float *logits, const int64_t *targets, const float *scale,
            int64_t rows, int64_t c);
 /* The loss and its gradient, dlogits [rows,c] = scale[0] (softmax - onehot(target)), 0 in
  * rows that are not supervised. */
 void rt_ce_grad(rt_stream *, float *loss, float *dlogits, const float *logits,
                 const int64_t *targets, const float *scale, int64_t rows, int64_t c);
+/* y, values [rows, c] (values NaN: not supervised): losses [rows] = sums of (y - value)^2;
+ * loss[1] = scale[0] * their sum. */
+void rt_mse(rt_stream *, float *loss, float *losses, const float *y,
+            const float *values, const float *scale, int64_t rows, int64_t c);
+/* The loss and its gradient, dy [rows,c] = 2 scale[0] (y - value), 0 where not supervised. */
+void rt_mse_grad(rt_stream *, float *loss, float *dy, const float *y,
+                 const float *values, const float *scale, int64_t rows, int64_t c);
 /* logits = x [rows,h] times w ([h,v], or [v,h] under tb) + bias [v] or none, `chunk` rows at
  * a time; rows that are not supervised are skipped. pred [rows]: largest column, or -1 in
- * rows that were skipped. */
+ * rows that were skipped; losses [rows] as rt_ce's. */
 typedef struct rt_head {
     int64_t rows, h, v, chunk;
     bool tb;
 } rt_head;
-void rt_head_ce(rt_stream *, float *loss, int64_t *right, int64_t *pred, const float *x,
-                const float *w, const int64_t *targets, const float *scale,
-                const float *bias, const rt_head *, void *scratch);
+void rt_head_ce(rt_stream *, float *loss, int64_t *right, int64_t *pred, float *losses,
+                const float *x, const float *w, const int64_t *targets,
+                const float *scale, const float *bias, const rt_head *, void *scratch);
 /* dw, dbias: NULL, or add to. dx [rows,h] is written whole. */
 void rt_head_ce_grad(rt_stream *, float *loss, float *dx, float *dw, float *dbias,
                      const float *x, const float *w, const int64_t *targets,

@@ -234,8 +234,8 @@ static void
 head(void *p)
 {
     rest *r = p;
-    rt_head_ce(stream, &r->out, r->pred, r->pred + 1, r->x, r->table, r->ids, &r->one,
-               NULL, &r->head, r->scratch);
+    rt_head_ce(stream, &r->out, r->pred, r->pred + 1, r->z, r->x, r->table, r->ids,
+               &r->one, NULL, &r->head, r->scratch);
 }
 
 static void

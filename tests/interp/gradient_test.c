@@ -291,23 +291,36 @@ static const rule_case rules[] = {
      "  %y = lora_add $y0, $t, $b {start=4, by=0.5} : f32[2,2,7]\n  ret %y\n", 0, 0},
     /* losses, alone and followed by more */
     {P("x", "3,4") IDS("t", "3", "2 -100 0") FROZEN("s", ""),
-     "  %l, %n, %p = ce $x, $t, $s : f32[], i64[], f32[3,4]\n  ret %l\n", 0, 0},
+     "  %l, %n, %p, %pl = ce $x, $t, $s : f32[], i64[], f32[3,4], f32[3]\n  ret %l\n",
+     0, 0},
     {P("x", "3,4") IDS("t", "3", "2 -100 0") FROZEN("s", ""),
-     "  %l, %n, %p = ce $x, $t, $s : f32[], i64[], f32[3,4]\n  %y = mul %l, %l : "
+     "  %l, %n, %p, %pl = ce $x, $t, $s : f32[], i64[], f32[3,4], f32[3]\n  %y = mul "
+     "%l, %l : "
      "f32[]\n"
+     "  ret %y\n",
+     0, 0},
+    {P("x", "2,3") "param $v : f32[2,3] const unit=0 = 1 nan 0.5 -2 3 nan\n" FROZEN("s",
+                                                                                    ""),
+     "  %l, %e = mse $x, $v, $s : f32[], f32[2]\n  ret %l\n", 0, 0},
+    {P("x", "2,3") "param $v : f32[2,3] const unit=0 = 1 nan 0.5 -2 3 nan\n" FROZEN("s",
+                                                                                    ""),
+     "  %l, %e = mse $x, $v, $s : f32[], f32[2]\n  %y = mul %l, %l : f32[]\n"
      "  ret %y\n",
      0, 0},
     {P("x", "2,2,3") P("w", "3,5") P("b", "5") IDS("t", "2,2", "4 -100 0 1")
          FROZEN("s", ""),
-     "  %l, %n, %p = head_ce $x, $w, $t, $s, $b {chunk=2} : f32[], i64[], i64[2,2]\n"
+     "  %l, %n, %p, %pl = head_ce $x, $w, $t, $s, $b {chunk=2} : f32[], i64[], "
+     "i64[2,2], f32[2,2]\n"
      "  ret %l\n",
      0, 0},
     {P("x", "3,3") P("w", "5,3") IDS("t", "3", "4 -100 0") FROZEN("s", ""),
-     "  %l, %n, %p = head_ce $x, $w, $t, $s {tb=1, chunk=2} : f32[], i64[], i64[3]\n"
+     "  %l, %n, %p, %pl = head_ce $x, $w, $t, $s {tb=1, chunk=2} : f32[], i64[], "
+     "i64[3], f32[3]\n"
      "  %y = exp %l : f32[]\n  ret %y\n",
      0, 0},
     {P("x", "3,3") FROZEN("w", "5,3") IDS("t", "3", "4 -100 0") FROZEN("s", ""),
-     "  %l, %n, %p = head_ce $x, $w, $t, $s {tb=1, chunk=2} : f32[], i64[], i64[3]\n"
+     "  %l, %n, %p, %pl = head_ce $x, $w, $t, $s {tb=1, chunk=2} : f32[], i64[], "
+     "i64[3], f32[3]\n"
      "  ret %l\n",
      0, 0},
 };
@@ -348,12 +361,13 @@ TEST(shared_values_sum_their_gradients)
 
 TEST(a_tied_param_has_several_accums)
 {
-    static const rule_case c = {
-        P("w", "4,3") IDS("i", "2", "3 1") IDS("t", "2", "0 3") FROZEN("s", ""),
-        "  %x = embed $w, $i : f32[2,3]\n"
-        "  %l, %n, %p = head_ce %x, $w, $t, $s {tb=1, chunk=8} : f32[], i64[], i64[2]\n"
-        "  ret %l\n",
-        0, 0};
+    static const rule_case c = {P("w", "4,3") IDS("i", "2", "3 1") IDS("t", "2", "0 3")
+                                    FROZEN("s", ""),
+                                "  %x = embed $w, $i : f32[2,3]\n"
+                                "  %l, %n, %p, %pl = head_ce %x, $w, $t, $s {tb=1, "
+                                "chunk=8} : f32[], i64[], i64[2], f32[2]\n"
+                                "  ret %l\n",
+                                0, 0};
     CHECK(check_case(&c) == 1);
 }
 

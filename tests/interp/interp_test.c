@@ -364,25 +364,46 @@ TEST(head_and_loss_in_one_equal_linear_and_loss)
     agree(
         HEAD,
         "  %logits = linear $x, $w, $b : f32[2,3,5]\n"
-        "  %l, %n, %p = ce %logits, $t, $s : f32[], i64[], f32[2,3,5]\n"
-        "  %l1, %n1, %q = head_ce $x, $w, $t, $s, $b {chunk=4} : f32[], i64[], "
-        "i64[2,3]\n"
+        "  %l, %n, %p, %pl = ce %logits, $t, $s : f32[], i64[], f32[2,3,5], f32[2,3]\n"
+        "  %l1, %n1, %q, %ql = head_ce $x, $w, $t, $s, $b {chunk=4} : f32[], i64[], "
+        "i64[2,3], f32[2,3]\n"
         "  %wt = transpose $w {perm=[1,0]} : f32[5,4]\n"
-        "  %l2, %n2, %q2 = head_ce $x, %wt, $t, $s, $b {tb=1, chunk=4} : f32[], i64[], "
-        "i64[2,3]\n"
+        "  %l2, %n2, %q2, %q2l = head_ce $x, %wt, $t, $s, $b {tb=1, chunk=4} : f32[], "
+        "i64[], "
+        "i64[2,3], f32[2,3]\n"
         "  %soft = softmax %logits : f32[2,3,5]\n"
-        "  ret %l, %l1, %n, %n1, %l, %l2, %n, %n2, %q, %q2, %p, %soft\n");
+        "  ret %l, %l1, %n, %n1, %l, %l2, %n, %n2, %q, %q2, %p, %soft, %pl, %ql, %pl, "
+        "%q2l\n");
+}
+
+TEST(squared_error_counts_supervised_values_only)
+{
+    machine k = start("param $y : f32[3,2] const unit=0 = 1 2 3 4 5 6\n"
+                      "param $v : f32[3,2] const unit=0 = 0 nan 5 1 nan nan\n"
+                      "param $s : f32[] const unit=0 = 0.5\n",
+                      "",
+                      "  %l, %e = mse $y, $v, $s : f32[], f32[3]\n"
+                      "  %l1, %d = mse_grad $y, $v, $s : f32[], f32[3,2]\n"
+                      "  ret %l, %e, %l1, %d\n");
+    NEED(run(&k));
+    CHECK(result(&k, 0)->data[0] == 0.5 * (1 + 4 + 9));
+    CHECK(result(&k, 2)->data[0] == result(&k, 0)->data[0]);
+    static const double each[] = {1, 13, 0}, d[] = {1, 0, -2, 3, 0, 0};
+    CHECK(!memcmp(result(&k, 1)->data, each, sizeof each));
+    CHECK(!memcmp(result(&k, 3)->data, d, sizeof d));
+    stop(&k);
 }
 
 TEST(loss_counts_supervised_rows_only)
 {
-    machine k = start("param $x : f32[4,2] const unit=0 = 0 0 3 1 1 3 0 0\n"
-                      "param $t : i64[4] const unit=0 = 0 0 0 -100\n"
-                      "param $s : f32[] const unit=0 = 0.5\n",
-                      "",
-                      "  %l, %n, %p = ce $x, $t, $s : f32[], i64[], f32[4,2]\n"
-                      "  %l1, %d = ce_grad $x, $t, $s : f32[], f32[4,2]\n"
-                      "  ret %l, %n, %d, %l1\n");
+    machine k =
+        start("param $x : f32[4,2] const unit=0 = 0 0 3 1 1 3 0 0\n"
+              "param $t : i64[4] const unit=0 = 0 0 0 -100\n"
+              "param $s : f32[] const unit=0 = 0.5\n",
+              "",
+              "  %l, %n, %p, %pl = ce $x, $t, $s : f32[], i64[], f32[4,2], f32[4]\n"
+              "  %l1, %d = ce_grad $x, $t, $s : f32[], f32[4,2]\n"
+              "  ret %l, %n, %d, %l1\n");
     k.env.exact = true;
     NEED(run(&k));
     double soft = log(1 + exp(-2)); /* of a row that is right by 2 */
@@ -405,7 +426,9 @@ TEST(indices_out_of_range_are_errors)
           "  %y = embed $a, $i : f32[1,3]\n  ret %y\n", "index -3 is not one of 2");
     fails("param $x : f32[1,2] const unit=0 = 0 0\nparam $t : i64[1] const unit=0 = 2\n"
           "param $s : f32[] const unit=0 = 1\n",
-          "", "  %l, %n, %p = ce $x, $t, $s : f32[], i64[], f32[1,2]\n  ret %l\n",
+          "",
+          "  %l, %n, %p, %pl = ce $x, $t, $s : f32[], i64[], f32[1,2], f32[1]\n  ret "
+          "%l\n",
           "target 2 is not one of 2 classes");
 }
 

@@ -1,8 +1,9 @@
-/* Cross entropy of given logits, and of a chunked head, against plain loops in double. */
+/* Cross entropy of given logits and of a chunked head, and squared errors, against plain
+ * loops in double. */
 #include "kernel.h"
 
 typedef struct want {
-    double loss, *d, *prob; /* d: of logits, without scale */
+    double loss, *d, *prob, *each; /* d: of logits, without scale; each: row losses */
     int64_t right, *best;
 } want;
 
@@ -12,6 +13,7 @@ reference(const double *x, const int64_t *targets, int64_t rows, int64_t c)
 {
     want w = {.d = kt_doubles(rows * c),
               .prob = kt_doubles(rows * c),
+              .each = kt_doubles(rows),
               .best = kt_bytes(rows * 8)};
     for (int64_t r = 0; r < rows; r++) {
         const double *in = x + r * c;
@@ -28,7 +30,8 @@ reference(const double *x, const int64_t *targets, int64_t rows, int64_t c)
             continue;
         for (int64_t k = 0; k < c; k++)
             w.d[r * c + k] = w.prob[r * c + k] - (k == targets[r] ? 1 : 0);
-        w.loss += in[best] + log(sum) - in[targets[r]];
+        w.each[r] = in[best] + log(sum) - in[targets[r]];
+        w.loss += w.each[r];
         w.right += best == targets[r];
     }
     return w;
@@ -54,7 +57,7 @@ TEST(cross_entropy_of_logits)
         float *x = kt_noise(n, 1, 8), scale = 0.25f, loss[KT_TEAMS], loss2;
         int64_t *t = targets_of(rows, c, i % 3), right = -1;
         rt_program program = {0};
-        void *prob[KT_TEAMS], *dx[KT_TEAMS];
+        void *prob[KT_TEAMS], *dx[KT_TEAMS], *each[KT_TEAMS];
         double *xd = kt_doubles(n);
         for (int64_t k = 0; k < n; k++)
             xd[k] = (double)x[k];
@@ -64,7 +67,9 @@ TEST(cross_entropy_of_logits)
         RUN_TEAMS(&program, s, team)
         {
             prob[team] = kt_floats(n), dx[team] = kt_floats(n);
-            rt_ce(s, &loss[team], &right, prob[team], x, t, &scale, rows, c);
+            each[team] = kt_floats(rows);
+            rt_ce(s, &loss[team], &right, prob[team], each[team], x, t, &scale, rows,
+                  c);
             rt_ce_grad(s, &loss2, dx[team], x, t, &scale, rows, c);
             CHECK(loss2 == loss[team]);
         }
@@ -73,6 +78,8 @@ TEST(cross_entropy_of_logits)
         CHECK(kt_same(dx, n * (int64_t)sizeof(float)));
         CHECK_NEAR((double)loss[0], 0.25 * w.loss, 1e-6 * (1 + w.loss));
         CHECK_NEAR(kt_error(prob[0], w.prob, n), 0, 5e-7);
+        CHECK(kt_same(each, rows * (int64_t)sizeof(float)));
+        CHECK_NEAR(kt_error(each[0], w.each, rows), 0, 4e-6);
         CHECK_NEAR(kt_error(dx[0], w.d, n), 0, 5e-7);
         CHECK(right == w.right);
         kt_done();
@@ -82,10 +89,10 @@ TEST(cross_entropy_of_logits)
 TEST(the_first_of_equal_logits_is_predicted)
 {
     rt_program program = {0};
-    float x[2][3] = {{1, 5, 5}, {2, 2, 2}}, prob[2][3], loss, scale = 1;
+    float x[2][3] = {{1, 5, 5}, {2, 2, 2}}, prob[2][3], loss, each[2], scale = 1;
     int64_t t[2] = {2, 0}, right;
     rt_stream *s = kt_open(&program, 1);
-    rt_ce(s, &loss, &right, prob[0], x[0], t, &scale, 2, 3);
+    rt_ce(s, &loss, &right, prob[0], each, x[0], t, &scale, 2, 3);
     rt_device_close(s);
     CHECK(right == 1);
 }
@@ -133,17 +140,21 @@ check_eval(const head *p, const want *w, float scale)
     rt_program program = {0};
     float loss[KT_TEAMS];
     int64_t right = -1, *pred = kt_bytes(p->d.rows * 8);
+    void *each[KT_TEAMS];
     RUN_TEAMS(&program, s, team)
     {
         int64_t bytes = rt_head_ce_scratch(p->d.rows, p->d.h, p->d.v, p->d.chunk, false,
                                            kt_threads[team]);
-        rt_head_ce(s, &loss[team], &right, pred, p->x, p->w, p->targets, &scale,
-                   p->bias, &p->d, kt_bytes(bytes));
+        each[team] = kt_floats(p->d.rows);
+        rt_head_ce(s, &loss[team], &right, pred, each[team], p->x, p->w, p->targets,
+                   &scale, p->bias, &p->d, kt_bytes(bytes));
         CHECK(right == w->right);
         CHECK(!memcmp(pred, w->best, (size_t)p->d.rows * 8));
     }
     CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
     CHECK_NEAR((double)loss[0], (double)scale * w->loss, 1e-6 * (1 + w->loss));
+    CHECK(kt_same(each, p->d.rows * (int64_t)sizeof(float)));
+    CHECK_NEAR(kt_error(each[0], w->each, p->d.rows), 0, 2e-6);
 }
 
 typedef struct grads {
@@ -210,4 +221,60 @@ TEST(head_with_cross_entropy_in_chunks)
             check_grad(&p, &w, 0.1f);
             kt_done();
         }
+}
+
+/* ---- squared error ---- */
+
+/* Values near y; NaN for all, two thirds or none of the elements, as kind says. */
+static float *
+values_of(int64_t n, int kind)
+{
+    float *v = kt_noise(n, 5, 3);
+    for (int64_t i = 0; i < n; i++)
+        if (kind == 2 || (kind == 1 && i % 3 == 1))
+            v[i] = NAN;
+    return v;
+}
+
+TEST(squared_error)
+{
+    static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
+    for (int i = 0; i < 15; i++) {
+        int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
+        float *y = kt_noise(n, 1, 3), *v = values_of(n, i % 3), scale = 0.25f;
+        float loss[KT_TEAMS], loss2;
+        rt_program program = {0};
+        void *dy[KT_TEAMS], *each[KT_TEAMS];
+        double *d = kt_doubles(n), *sum = kt_doubles(rows), total = 0;
+        for (int64_t k = 0; k < n; k++) {
+            double e = isnan(v[k]) ? 0 : (double)y[k] - (double)v[k];
+            d[k] = 0.5 * e; /* 2 scale */
+            sum[k / c] += e * e;
+            total += e * e;
+        }
+        RUN_TEAMS(&program, s, team)
+        {
+            dy[team] = kt_floats(n), each[team] = kt_floats(rows);
+            rt_mse(s, &loss[team], each[team], y, v, &scale, rows, c);
+            rt_mse_grad(s, &loss2, dy[team], y, v, &scale, rows, c);
+            CHECK(loss2 == loss[team]);
+        }
+        CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+        CHECK(kt_same(each, rows * (int64_t)sizeof(float)));
+        CHECK(kt_same(dy, n * (int64_t)sizeof(float)));
+        CHECK_NEAR((double)loss[0], 0.25 * total, 1e-6 * (1 + total));
+        CHECK_NEAR(kt_error(each[0], sum, rows), 0, 1e-7 * (1 + total));
+        CHECK_NEAR(kt_error(dy[0], d, n), 0, 5e-7);
+        kt_done();
+    }
+}
+
+TEST(a_prediction_that_is_no_number_is_seen)
+{
+    rt_program program = {0};
+    float y[2] = {NAN, NAN}, v[2] = {1, NAN}, loss, each[2], scale = 1;
+    rt_stream *s = kt_open(&program, 1);
+    rt_mse(s, &loss, each, y, v, &scale, 2, 1);
+    rt_device_close(s);
+    CHECK(isnan(loss) && isnan(each[0]) && each[1] == 0);
 }

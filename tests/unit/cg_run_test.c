@@ -494,9 +494,10 @@ TEST(gradients_that_are_not_added)
         "wgrad=1, bgrad=1} : f32[], f32[2,3,8], f32[8,7], f32[7]\n"
         "  %loss2, %dh2, %dc2 = head_ce_grad %y, $w, %targets, %scale, $b {bgrad=1} : "
         "f32[], f32[2,3,8], f32[7]\n"
-        "  %loss3, %right, %pred = head_ce %y, $w, %targets, %scale, $b {chunk=4} : "
+        "  %loss3, %right, %pred, %losses = head_ce %y, $w, %targets, %scale, $b "
+        "{chunk=4} : "
         "f32[], "
-        "i64[], i64[2,3]\n"
+        "i64[], i64[2,3], f32[2,3]\n"
         "  ret %y, %m, %r, %dx, %dg, %db, %e, %loss, %dh, %dw, %dc, %loss2, %dh2, "
         "%dc2, "
         "%loss3, %right, %pred\n}\n",
@@ -558,8 +559,9 @@ TEST(a_classifier_trains_as_in_the_interpreter)
                 "  %pooled = reshape %first : f32[2,8]\n"
                 "  %t = tanh %pooled : f32[2,8]\n"
                 "  %logits = linear %t, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
-                "  %loss, %right, %prob = ce %logits, %targets, %scale : f32[], i64[], "
-                "f32[2,3]\n  ret %loss\n"),
+                "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
+                "f32[], i64[], "
+                "f32[2,3], f32[2]\n  ret %loss\n"),
           1, 2e-5);
     ef_arena_free(a);
 }
@@ -570,8 +572,9 @@ TEST(micro_batches_add_up)
     agree(model(a, "1",
                 "  %mean.1 = reduce_mean %h2 {axes=[1]} : f32[2,8]\n"
                 "  %logits = linear %mean.1, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
-                "  %loss, %right, %prob = ce %logits, %targets, %scale : f32[], i64[], "
-                "f32[2,3]\n  ret %loss\n"),
+                "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
+                "f32[], i64[], "
+                "f32[2,3], f32[2]\n  ret %loss\n"),
           3, 2e-5);
     ef_arena_free(a);
 }
@@ -581,8 +584,9 @@ TEST(a_tied_head_trains_as_in_the_interpreter)
     ef_arena *a = ef_arena_new();
     char *text = ef_strdup(
         a, model(a, "1",
-                 "  %loss, %right, %pred = head_ce %h2, $word, %targets, %scale {tb=1, "
-                 "chunk=4} : f32[], i64[], i64[2,5]\n  ret %loss\n"));
+                 "  %loss, %right, %pred, %losses = head_ce %h2, $word, %targets, "
+                 "%scale {tb=1, "
+                 "chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n  ret %loss\n"));
     memcpy(strstr(text, "%targets : i64[2],"), "%targets:i64[2,5],", 18);
     agree(text, 2, 2e-5);
     ef_arena_free(a);

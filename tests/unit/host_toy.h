@@ -182,6 +182,8 @@ toy_program(void)
                         .eval_right_at = TOY_RIGHT,
                         .eval_prob_at = TOY_PROB,
                         .eval_pred_at = -1,
+                        .eval_value_at = -1,
+                        .eval_row_loss_at = -1,
                         .micro = toy_micro,
                         .update = toy_update,
                         .eval = toy_eval};

@@ -193,7 +193,8 @@ TEST(a_shared_module_has_one_adapter)
         "  %t = tanh %h : f32[2,4]\n"
         "  %g = linear %t, $d : f32[2,4]\n"
         "  %y = linear %g, $w : f32[2,3]\n"
-        "  %loss, %right, %prob = ce %y, %targets, %scale : f32[], i64[], f32[2,3]\n"
+        "  %loss, %right, %prob, %losses = ce %y, %targets, %scale : f32[], i64[], "
+        "f32[2,3], f32[2]\n"
         "  ret %loss\n"
         "}\n";
     check_case("shared", text);

@@ -241,7 +241,7 @@ eval_head(rt_run *run, rt_stream *st)
     /* %logits = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]  !"/head/Gemm" */
     rt_gemm(st, gemm_2x3x8_tb_bias, e_logits, e_pooled, w_cls_w, w_cls_b, e_scratch_logits);
 
-    /* %loss, %right, %prob = ce %logits, %targets, %scale : f32[], i64[], f32[2,3]
+    /* %loss, %right, %prob, %losses = ce %logits, %targets, %scale : f32[], i64[], f32[2,3], f32[2]
      * !"loss" */
     rt_ce(st, e_loss, e_right, e_prob, e_logits, in_targets, in_scale, 2, 3);
 }
