@@ -2,7 +2,7 @@
  *
  * An arena is a chain of chunks; allocation moves a mark forward. After a reset the chunks
  * are used again from the first on. Under AddressSanitizer memory that is not handed out
- * is poisoned, so that a pointer kept over a reset is caught.
+ * is poisoned, so that a pointer kept over a reset and a write past the end are caught.
  */
 #include "base.h"
 
@@ -12,13 +12,18 @@
 #include "base_int.h"
 #include "diag.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifndef __has_feature /* clang's */
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+enum { GAP = 16 }; /* behind each allocation, always poisoned */
 #else
 #define POISON(p, n)   ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
+enum { GAP = 0 };
 #endif
 
 enum { ALIGN = 16, CHUNK = 1 << 16, MAX_CHUNK = 1 << 24, EXIT_BUG = 70 };
@@ -120,14 +125,14 @@ chunk_for(ef_arena *a, size_t n)
 void *
 ef_alloc(ef_arena *a, size_t n)
 {
-    if (n > SIZE_MAX - 2 * ALIGN)
+    if (n > SIZE_MAX - 2 * ALIGN - GAP)
         out_of_memory(n);
     size_t whole = n ? (n + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
     chunk *c = a->at;
-    if (!c || c->cap - c->used < whole)
-        c = chunk_for(a, whole);
+    if (!c || c->cap - c->used < whole + GAP)
+        c = chunk_for(a, whole + GAP);
     char *p = c->data + c->used;
-    c->used += whole;
+    c->used += whole + GAP;
     a->bytes += whole;
     UNPOISON(p, n);
     memset(p, 0, n);

@@ -107,14 +107,17 @@ class Text:
                 return nodes, tensors
 
 
-def run(text, opset):
+def model(text, opset):
     nodes, tensors = Text(BASE + text).statements()
     nodes.append(helper.make_node("Cast", [nodes[-1].output[0]], ["out"], to=TensorProto.FLOAT))
     info = helper.make_tensor_value_info
     graph = helper.make_graph(nodes, "ops", [info("ids", TensorProto.INT64, ["b", "s"]), info("mask", TensorProto.INT64, ["b", "s"])],
                               [info("out", TensorProto.FLOAT, None)], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"ids": IDS, "mask": MASK})[0]
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def run(text, opset):
+    return onnxruntime.InferenceSession(model(text, opset).SerializeToString()).run(None, {"ids": IDS, "mask": MASK})[0]
 
 
 def main():
