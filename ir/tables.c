@@ -12,6 +12,7 @@
 #define T IR_TYPED
 #define I IR_INPLACE
 #define S IR_SHARDWISE
+#define N IR_LAST_INF
 
 #define BIT(key)                   ((uint64_t)1 << IR_ATTR_##key)
 #define A0                         0
