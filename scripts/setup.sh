@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
 # Installs what building and testing efficc needs on Debian 12 or later: compiler, CMake, and the libraries behind the
 # ONNX reader (protobuf-c), JSON (cJSON), checksums (xxHash), matrix products (oneDNN) and the tests (CUnit). Does nothing where all is there.
+#
+#   scripts/setup.sh --fuzz    also clang with its libFuzzer, without which scripts/test.sh skips the fuzz targets
 set -euo pipefail
+case ${1:-} in "" | --fuzz) ;; *)
+    echo "setup: no option '$1'; there is --fuzz" >&2
+    exit 1 ;;
+esac
 packages=(gcc g++ make cmake ninja-build pkg-config libc6-dev protobuf-c-compiler libprotobuf-c-dev libdnnl-dev libcjson-dev libxxhash-dev libcunit1-dev)
+[ "${1:-}" != --fuzz ] || packages+=(clang libclang-rt-dev libomp-dev)
 missing=()
 for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q "ok installed" || missing+=("$p")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs the tests. Ends with "N passed, N failed, N skipped" and exits non-zero if one failed.
 #
-#   scripts/test.sh            the default tier: everything, then the quick tests again under ASan and UBSan (under 20 minutes)
+#   scripts/test.sh            the default tier: everything, the quick tests again under ASan and UBSan, the fuzz targets (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
 #   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off and with other thread
 #                              counts; goes on where it was stopped on the same commit; writes tests/full-results.txt
@@ -72,6 +72,14 @@ row() { # title, preset, case flags, ctest's options
     echo "$title: $last" >>"$done"
 }
 
+# Fuzz targets, some seconds each, need clang's libFuzzer.
+fuzz_targets=(tests/fuzz/*_fuzz.c)
+has_fuzzer() {
+    clang -fsanitize=fuzzer -fopenmp -x c - -o "$logs/fuzzer" <<<'int LLVMFuzzerTestOneInput(void) { return 0; }' 2>/dev/null && return
+    echo "== fuzz targets: skipped, clang's libFuzzer is not there; scripts/setup.sh --fuzz installs it"
+    return 1
+}
+
 full() {
     done=build/full-$(git rev-parse --short HEAD).txt
     mkdir -p build
@@ -82,6 +90,11 @@ full() {
     row "cases as plain operators" release "--no-recognise all" -R cases_test
     row "cases on one thread" release "--threads 1" -R cases_test
     row "cases on three threads" release "--threads 3" -R cases_test
+    if has_fuzzer; then
+        row "fuzz targets" fuzz "" -L fuzz
+    else
+        echo "fuzz targets: 0 passed, 0 failed, ${#fuzz_targets[@]} skipped" >>"$done"
+    fi
     { echo "scripts/test.sh full, commit $(git rev-parse --short HEAD), $(date +%F), $(uname -m), $jobs cores"; cat "$done"; } >tests/full-results.txt
     read -r passed failed skipped < <(sed -E 's/.*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped/\1 \2 \3/' "$done" |
         awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }')
@@ -99,6 +112,12 @@ else
         build $san
         run "quick tests under $san, but those that read sources" build-$san -L quick -LE tools
     done
+    if has_fuzzer; then
+        build fuzz
+        run "fuzz targets" build-fuzz -L fuzz
+    else
+        skipped=$((skipped + ${#fuzz_targets[@]}))
+    fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" != 0 ]
