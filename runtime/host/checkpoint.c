@@ -127,8 +127,8 @@ rt_checkpoint_save(const rt_job *job, const rt_train_state *state)
     s.tmp = tmp.s;
     rt_putf(&s.advice,
             "a checkpoint needs %s; nothing of this one stays, those before it are "
-            "whole\nmake room, then go on with --resume-from-checkpoint auto",
-            rt_bytes_text((double)rt_checkpoint_bytes(job)));
+            "whole\nmake room, then go on with: %s",
+            rt_bytes_text((double)rt_checkpoint_bytes(job)), job->go_on);
     rt_folder_remove(s.tmp);
     if (mkdir(s.tmp, 0777))
         failed(&s, s.tmp, "cannot be made");

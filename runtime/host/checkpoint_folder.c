@@ -71,6 +71,18 @@ rt_checkpoint_list(const char *dir, int *n)
     return list(dir, "", n);
 }
 
+void
+rt_checkpoint_strangers(const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && !step_of(e->d_name, ""))
+            rt_warn("%s/%s is passed over: its name is not " PREFIX "<step>", dir,
+                    e->d_name);
+    if (d)
+        closedir(d);
+}
+
 bool
 rt_folder_remove(const char *path)
 {

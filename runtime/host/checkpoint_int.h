@@ -49,6 +49,8 @@ void rt_options_note(const rt_manifest *saved, const rt_manifest *own);
 char *rt_checkpoint_path(const char *dir, int64_t step); /* free it */
 /* Steps of the checkpoint-<step> in dir, newest first; free it. */
 int64_t *rt_checkpoint_list(const char *dir, int *n);
+/* Warns of names in dir that look like a checkpoint's and are not. */
+void rt_checkpoint_strangers(const char *dir);
 /* Removes a flat folder; one that holds folders stays. false: errno. */
 bool rt_folder_remove(const char *path);
 /* Flushes the folder's names to the disk. false: errno. */

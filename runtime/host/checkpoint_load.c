@@ -7,35 +7,15 @@
 #include "checkpoint_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 enum { PART = 1 << 20 };
 
 /* ---- is it whole? ---- */
-
-/* An open file and its size; -1: errno. Pipes and devices are no files. */
-static int
-open_regular(const char *path, int64_t *size)
-{
-    struct stat s;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return -1;
-    if (!fstat(fd, &s) && S_ISREG(s.st_mode)) {
-        *size = s.st_size;
-        return fd;
-    }
-    close(fd);
-    errno = EINVAL;
-    return -1;
-}
 
 static ssize_t
 read_some(int fd, void *to, size_t n)
@@ -53,7 +33,7 @@ rt_manifest_read(const char *dir, char why[RT_WHY])
     enum { MOST = 16 << 20 };
     char *path = rt_path(dir, RT_MANIFEST);
     int64_t size = 0;
-    int fd = open_regular(path, &size);
+    int fd = rt_open_regular(path, &size);
     free(path);
     if (fd < 0) {
         bool absent = errno == ENOENT || errno == ENOTDIR;
@@ -95,7 +75,7 @@ check_piece(const char *dir, const rt_piece *p, char why[RT_WHY])
     char *path = rt_path(dir, p->name);
     int64_t size = 0;
     uint64_t hash = 0;
-    int fd = open_regular(path, &size);
+    int fd = rt_open_regular(path, &size);
     free(path);
     *why = 0;
     if (fd < 0)
@@ -224,14 +204,17 @@ load_tensors(const rt_run *run, const char *dir, int n)
 /* ---- going on ---- */
 
 /* What became of the look at a checkpoint. */
-typedef enum verdict { GOOD, DAMAGED, REFUSED } verdict;
+typedef enum verdict { GOOD, DAMAGED, FOREIGN, REFUSED } verdict;
 
 static verdict
 look(const char *dir, const rt_manifest *own, rt_manifest **m, char why[RT_WHY])
 {
     *m = rt_manifest_read(dir, why);
-    if (!*m || !rt_same_check(*m, own, RT_OF_PROGRAM, why) ||
-        !check_pieces(dir, *m, why))
+    if (!*m)
+        return DAMAGED;
+    if (!rt_same_check(*m, own, RT_OF_PROGRAM, why))
+        return FOREIGN;
+    if (!check_pieces(dir, *m, why))
         return DAMAGED;
     return rt_same_check(*m, own, RT_OF_RUN, why) ? GOOD : REFUSED;
 }
@@ -249,35 +232,59 @@ load(const rt_job *job, const char *dir, const rt_manifest *m, const rt_manifest
     return RT_OK;
 }
 
+/* Looks at output_dir/checkpoint-<step> and loads it if it is good. */
+static verdict
+try_step(const rt_job *job, int64_t step, const rt_manifest *own, rt_train_state *state,
+         int *code)
+{
+    char why[RT_WHY];
+    rt_manifest *m;
+    char *dir = rt_checkpoint_path(job->opts->output_dir, step);
+    verdict v = look(dir, own, &m, why);
+    if (v == GOOD && m->state.step != step) {
+        snprintf(why, sizeof why, "it is of step %" PRId64, m->state.step);
+        v = DAMAGED;
+    }
+    if (v == GOOD)
+        *code = load(job, dir, m, own, state);
+    else if (v == REFUSED)
+        *code = rt_fail(RT_USER, "%s does not belong to this run: %s", dir, why);
+    else
+        rt_warn("%s is passed over: %s", dir, why);
+    rt_manifest_free(m);
+    free(dir);
+    return v;
+}
+
 static int
 resume_newest(const rt_job *job, const rt_manifest *own, rt_train_state *state)
 {
-    const char *in = job->opts->output_dir;
-    char why[RT_WHY];
+    const char *dir = job->opts->output_dir;
     int n, code = RT_OK;
-    int64_t *step = rt_checkpoint_list(in, &n);
+    int64_t *step = rt_checkpoint_list(dir, &n);
     verdict v = DAMAGED;
-    for (int i = 0; i < n && v == DAMAGED; i++) {
-        rt_manifest *m;
-        char *dir = rt_checkpoint_path(in, step[i]);
-        v = look(dir, own, &m, why);
-        if (v == GOOD && m->state.step != step[i]) {
-            snprintf(why, sizeof why, "it is of step %" PRId64, m->state.step);
-            v = DAMAGED;
-        }
-        if (v == GOOD)
-            code = load(job, dir, m, own, state);
-        else if (v == DAMAGED)
-            rt_warn("%s is passed over: %s", dir, why);
-        else
-            code = rt_fail(RT_USER, "%s does not belong to this run: %s", dir, why);
-        rt_manifest_free(m);
-        free(dir);
-    }
-    if (v == DAMAGED)
-        rt_say("resume", "no good checkpoint in %s: starts at step 1", in);
+    rt_checkpoint_strangers(dir);
+    for (int i = 0; i < n && (v == DAMAGED || v == FOREIGN); i++)
+        v = try_step(job, step[i], own, state, &code);
+    if (v == DAMAGED || v == FOREIGN)
+        rt_say("resume", "no good checkpoint in %s: starts at step 1", dir);
     free(step);
     return code;
+}
+
+/* What to do about a path that is not a good checkpoint. */
+static void
+put_advice(rt_text *t, const char *path)
+{
+    int n;
+    int64_t *step = rt_checkpoint_list(path, &n);
+    char *newest = n ? rt_checkpoint_path(path, step[0]) : NULL;
+    if (newest)
+        rt_putf(t, "it holds checkpoints; name one of them, such as %s", newest);
+    else
+        rt_putf(t, "name another one, or auto for the newest good one in --output-dir");
+    free(newest);
+    free(step);
 }
 
 static int
@@ -286,25 +293,46 @@ resume_path(const rt_job *job, const rt_manifest *own, rt_train_state *state)
     const char *dir = job->opts->resume_from_checkpoint;
     char why[RT_WHY];
     rt_manifest *m;
+    rt_text advice = {0};
     verdict v = look(dir, own, &m, why);
-    int code = v == GOOD
-                   ? load(job, dir, m, own, state)
-                   : rt_fail(RT_USER, "--resume-from-checkpoint %s: %s", dir, why);
+    if (v == DAMAGED)
+        put_advice(&advice, dir);
+    int code = v == GOOD ? load(job, dir, m, own, state)
+                         : rt_fail(RT_USER, "--resume-from-checkpoint %s: %s%s%s", dir,
+                                   why, advice.s ? "\n" : "", advice.s ? advice.s : "");
     rt_manifest_free(m);
+    free(advice.s);
     return code;
+}
+
+/* Checkpoints that this run has not reached: auto would take them for its newest. */
+static void
+warn_of_later(const char *dir, int64_t step)
+{
+    int n;
+    int64_t *found = rt_checkpoint_list(dir, &n);
+    if (n && found[0] > step)
+        rt_warn("%s holds later checkpoints, up to step %" PRId64
+                ", which --resume-from-checkpoint auto would take\nmove them away if "
+                "this run is to replace them",
+                dir, found[0]);
+    free(found);
 }
 
 int
 rt_checkpoint_resume(const rt_job *job, rt_train_state *state)
 {
-    const char *from = job->opts->resume_from_checkpoint;
+    const char *from = job->opts->resume_from_checkpoint, *dir = job->opts->output_dir;
+    int code = RT_OK;
     *state = (rt_train_state){0};
-    rt_folder_tidy(job->opts->output_dir);
-    if (!from)
-        return RT_OK;
+    rt_folder_tidy(dir);
     rt_manifest *own = rt_manifest_of(job);
-    int code = strcmp(from, "auto") ? resume_path(job, own, state)
-                                    : resume_newest(job, own, state);
+    if (from && !strcmp(from, "auto"))
+        code = resume_newest(job, own, state);
+    else if (from)
+        code = resume_path(job, own, state);
+    if (!code && (!from || strcmp(from, "auto")))
+        warn_of_later(dir, state->step);
     rt_manifest_free(own);
     return code;
 }

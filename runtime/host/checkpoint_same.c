@@ -147,9 +147,7 @@ rt_manifest_of(const rt_job *job)
         row[i].put(job, &t);
         m->same[i] = t.s;
     }
-    rt_text options = {0};
-    rt_opts_json(job->opts, &options);
-    m->options = options.s;
+    m->options = strdup(job->options);
     return m;
 }
 

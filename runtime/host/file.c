@@ -149,6 +149,22 @@ rt_file_text(const char *path, const char *text)
     return rt_file_done(&f);
 }
 
+int
+rt_open_regular(const char *path, int64_t *size)
+{
+    struct stat s;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return -1;
+    if (!fstat(fd, &s) && S_ISREG(s.st_mode)) {
+        *size = s.st_size;
+        return fd;
+    }
+    close(fd);
+    errno = S_ISDIR(s.st_mode) ? EISDIR : EINVAL;
+    return -1;
+}
+
 char *
 rt_read_text(const char *path, size_t max, int *err)
 {
@@ -188,13 +204,21 @@ make_folders(const char *dir)
     return mkdir(dir, 0777) && errno != EEXIST ? errno : 0;
 }
 
-static bool
-is_empty(DIR *d)
+/* What a folder holds beside a lock. */
+enum { EMPTY, FULL, HAS_CHECKPOINTS };
+
+static int
+contents(DIR *d)
 {
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            return false;
-    return true;
+    int found = EMPTY;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strncmp(e->d_name, "checkpoint-", 11))
+            return HAS_CHECKPOINTS;
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+            strcmp(e->d_name, ".lock"))
+            found = FULL;
+    }
+    return found;
 }
 
 int
@@ -205,13 +229,17 @@ rt_output_dir(const char *dir, bool overwrite)
     if (!d)
         return rt_fail(rt_errno_code(err ? err : errno), "--output-dir %s: %s", dir,
                        strerror(err ? err : errno));
-    bool empty = is_empty(d);
+    int found = contents(d);
     closedir(d);
-    if (!empty && !overwrite)
+    if (found && !overwrite)
         return rt_fail(RT_USER,
-                       "--output-dir %s is not empty\nname another folder, or "
-                       "give --overwrite-output-dir",
-                       dir);
+                       "--output-dir %s is not empty\n%sname another folder, or give "
+                       "--overwrite-output-dir",
+                       dir,
+                       found == HAS_CHECKPOINTS
+                           ? "go on from its checkpoints with --resume-from-checkpoint "
+                             "auto, "
+                           : "");
     if (access(dir, W_OK | X_OK))
         return rt_fail(RT_USER, "--output-dir %s: %s", dir, strerror(errno));
     return RT_OK;

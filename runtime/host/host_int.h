@@ -24,6 +24,7 @@ enum { RT_OK = 0, RT_USER = 1, RT_BUG = 70, RT_STOPPED = 75 };
 extern FILE *rt_out; /* the report; NULL: stdout */
 extern FILE *rt_err; /* errors and warnings; NULL: stderr */
 FILE *rt_report(void);
+extern const char *rt_name; /* of the program that speaks: "trainer" */
 /* "trainer: error: ..." to rt_err; a "\n" in the text begins a line of advice. Returns code. */
 int rt_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void rt_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -91,9 +92,12 @@ void rt_file_tensors(rt_file *, rt_st_out *, int n, bool torch);
 char *rt_path(const char *dir, const char *name);  /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
                    int *err); /* NULL: *err is the errno */
+/* An open file and its size; -1: errno. Pipes and devices are no files. */
+int rt_open_regular(const char *path, int64_t *size);
 /* Code for errno err: RT_STOPPED where space ran out. */
 int rt_errno_code(int err);
-/* dir exists, or is made, is writable, is empty or may be overwritten. */
+/* dir exists, or is made, is writable, is empty (but for a lock) or may hold files: when
+ * overwriting and when going on. */
 int rt_output_dir(const char *dir, bool overwrite);
 
 /* ---- schedule.c: how many steps, which learning rate ---- */
@@ -152,8 +156,6 @@ int rt_adapter_config_save(const rt_program *, const char *dir, int64_t rank,
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
 /* Is there room on the disk for the results and checkpoints? */
 int rt_results_fit(const struct rt_job *);
-/* The results of a run that ended are in dir. */
-bool rt_results_there(const rt_program *, const char *dir);
 /* Can template.json be filled by this program? Asked at start, not after hours. */
 int rt_onnx_check(const rt_program *, const char *program_dir);
 int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
@@ -250,6 +252,7 @@ typedef struct rt_job { /* what main.c prepared */
     const char *program_dir;
     const char *options; /* those not at their default, a JSON object */
     const char *go_on;   /* the command that goes on after a stop */
+    uint64_t frozen;     /* rt_frozen_hash(), taken at start */
 } rt_job;
 /* From state on to the end, or to where a signal, --max-time or an error stops it; what the
  * results are to hold stands in the buffers then. *end: the log's word for why it ended. */
@@ -263,6 +266,8 @@ int rt_evaluate(const rt_job *, int64_t step, rt_log_value *row, int *n);
 int rt_best_check(const rt_opts *, const rt_program *);
 /* Takes the values of an evaluation into the state; true: the best so far. */
 bool rt_best_see(const rt_job *, rt_train_state *, const rt_log_value *row);
+/* There is a checkpoint of the step in --output-dir. */
+bool rt_best_saved(const rt_opts *, int64_t step);
 /* Forgets a best value that does not count for this run: of another metric, or one whose
  * weights are wanted at the end but were not saved. */
 void rt_best_resume(const rt_job *, rt_train_state *);

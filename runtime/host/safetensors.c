@@ -3,11 +3,9 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_HEADER = 100 << 20 }; /* the limit of the reference implementation */
@@ -103,6 +101,8 @@ read_header(rt_st *st, const cJSON *header, uint64_t data, uint64_t size)
             const char *format =
                 cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "format"));
             st->torch = format && !strcmp(format, "pt");
+            free(st->meta); /* of an object that has the key twice */
+            st->meta = cJSON_PrintUnformatted(item);
             continue;
         }
         rt_st_tensor *t = &st->tensor[st->n++];
@@ -122,6 +122,28 @@ by_place(const void *a, const void *b)
     if (x->at != y->at)
         return x->at < y->at ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int
+by_tensor_name(const void *a, const void *b)
+{
+    return strcmp((*(const rt_st_tensor *const *)a)->name,
+                  (*(const rt_st_tensor *const *)b)->name);
+}
+
+/* The index by name; a name may stand there once. */
+static int
+sort_names(rt_st *st)
+{
+    st->by_name = rt_new((size_t)st->n + 1, sizeof *st->by_name);
+    for (int i = 0; i < st->n; i++)
+        st->by_name[i] = &st->tensor[i];
+    qsort(st->by_name, (size_t)st->n, sizeof *st->by_name, by_tensor_name);
+    for (int i = 1; i < st->n; i++)
+        if (!by_tensor_name(&st->by_name[i - 1], &st->by_name[i]))
+            return rt_fail(RT_USER, "%s holds tensor '%.200s' twice", st->path,
+                           st->by_name[i]->name);
+    return RT_OK;
 }
 
 /* The format wants every byte of the data to belong to one tensor. */
@@ -148,11 +170,11 @@ int
 rt_st_open(rt_st *st, const char *path)
 {
     *st = (rt_st){.path = strdup(path)};
-    st->fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat s;
-    if (st->fd < 0 || fstat(st->fd, &s))
+    int64_t bytes = 0;
+    st->fd = rt_open_regular(path, &bytes);
+    if (st->fd < 0)
         return rt_fail(RT_USER, "%s: %s", path, strerror(errno));
-    uint64_t size = S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0, n = 0;
+    uint64_t size = (uint64_t)bytes, n = 0;
     unsigned char b[8];
     if (size >= 8 && read_at(st, 0, b, 8))
         return RT_USER;
@@ -169,6 +191,8 @@ rt_st_open(rt_st *st, const char *path)
     else if (!code)
         code = read_header(st, header, 8 + n, size);
     if (!code)
+        code = sort_names(st);
+    if (!code)
         code = check_places(st, 8 + n, size);
     cJSON_Delete(header);
     return code;
@@ -180,6 +204,8 @@ rt_st_close(rt_st *st)
     for (int i = 0; i < st->n; i++)
         free(st->tensor[i].name);
     free(st->tensor);
+    free(st->by_name);
+    free(st->meta);
     free(st->path);
     if (st->fd >= 0)
         close(st->fd);
@@ -189,10 +215,11 @@ rt_st_close(rt_st *st)
 const rt_st_tensor *
 rt_st_find(const rt_st *st, const char *name)
 {
-    for (int i = 0; i < st->n; i++)
-        if (!strcmp(st->tensor[i].name, name))
-            return &st->tensor[i];
-    return NULL;
+    const rt_st_tensor key = {.name = (char *)name}, *k = &key;
+    rt_st_tensor **found =
+        st->n ? bsearch(&k, st->by_name, (size_t)st->n, sizeof k, by_tensor_name)
+              : NULL;
+    return found ? *found : NULL;
 }
 
 int
@@ -239,13 +266,23 @@ convert(const char *dtype, const char *in, float *out, int64_t n)
 }
 
 int
+rt_st_check_f32(const rt_st *st, const rt_st_tensor *t)
+{
+    static const char *const known[] = {"F32", "F16", "BF16", "F64"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(t->dtype, known[i]))
+            return RT_OK;
+    return rt_fail(RT_USER, "%s: tensor '%s' is %s, not floating point", st->path,
+                   t->name, t->dtype);
+}
+
+int
 rt_st_read_f32(const rt_st *st, const rt_st_tensor *t, float *out)
 {
     if (!strcmp(t->dtype, "F32"))
         return rt_st_read(st, t, 0, out, t->bytes);
-    if (strcmp(t->dtype, "F16") && strcmp(t->dtype, "BF16") && strcmp(t->dtype, "F64"))
-        return rt_fail(RT_USER, "%s: tensor '%s' is %s, not floating point", st->path,
-                       t->name, t->dtype);
+    if (rt_st_check_f32(st, t))
+        return RT_USER;
     enum { PART = 1 << 16 };
     char *buf = rt_new(PART, 8);
     int64_t size = t->count ? (int64_t)t->bytes / t->count : 0;
@@ -265,15 +302,21 @@ rt_st_read_f32(const rt_st *st, const rt_st_tensor *t, float *out)
 static int
 by_name(const void *a, const void *b)
 {
+    return strcmp(((const rt_st_made *)a)->name, ((const rt_st_made *)b)->name);
+}
+
+static int
+out_by_name(const void *a, const void *b)
+{
     return strcmp(((const rt_st_out *)a)->name, ((const rt_st_out *)b)->name);
 }
 
 static int64_t
-count(const rt_st_out *t)
+count(int rank, const int64_t *dim)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->rank; i++)
-        n *= t->dim[i];
+    for (int i = 0; i < rank; i++)
+        n *= dim[i];
     return n;
 }
 
@@ -299,22 +342,22 @@ rt_file_tensor(rt_file *f, const rt_st_out *t)
     if (t->transposed)
         write_transposed(f, t->data, t->dim[0], t->dim[1]);
     else
-        rt_file_write(f, t->data, (size_t)count(t) * sizeof(float));
+        rt_file_write(f, t->data, (size_t)count(t->rank, t->dim) * sizeof(float));
 }
 
 static char *
-header_of(const rt_st_out *t, int n, bool torch)
+header_of(const rt_st_made *t, int n, const char *meta)
 {
     rt_text h = {0};
-    rt_putf(&h, "{%s", torch ? "\"__metadata__\":{\"format\":\"pt\"}" : "");
+    rt_putf(&h, "{%s%s", meta ? "\"__metadata__\":" : "", meta ? meta : "");
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
-        rt_putf(&h, "%s", torch || i ? "," : "");
+        rt_putf(&h, "%s", meta || i ? "," : "");
         rt_put_json(&h, t[i].name);
-        rt_putf(&h, ":{\"dtype\":\"F32\",\"shape\":[");
+        rt_putf(&h, ":{\"dtype\":\"%s\",\"shape\":[", t[i].dtype);
         for (int d = 0; d < t[i].rank; d++)
             rt_putf(&h, "%s%lld", d ? "," : "", (long long)t[i].dim[d]);
-        int64_t bytes = count(&t[i]) * 4;
+        int64_t bytes = count(t[i].rank, t[i].dim) * dtype_bytes(t[i].dtype);
         rt_putf(&h, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
                 (long long)(at + bytes));
         at += bytes;
@@ -325,27 +368,73 @@ header_of(const rt_st_out *t, int n, bool torch)
     return h.s;
 }
 
-void
-rt_file_tensors(rt_file *f, rt_st_out *t, int n, bool torch)
+typedef void put_fn(rt_file *, const rt_st_made *, void *arg);
+
+static void
+put_all(rt_file *f, rt_st_made *t, int n, const char *meta, put_fn *put, void *arg)
 {
     qsort(t, (size_t)n, sizeof *t, by_name);
-    char *header = header_of(t, n, torch);
+    char *header = header_of(t, n, meta);
     uint64_t length = strlen(header);
     unsigned char b[8];
     for (int i = 0; i < 8; i++)
         b[i] = (unsigned char)(length >> 8 * i);
     rt_file_write(f, b, 8);
     rt_file_write(f, header, length);
-    for (int i = 0; i < n; i++)
-        rt_file_tensor(f, &t[i]);
+    for (int i = 0; i < n && !f->code; i++)
+        put(f, &t[i], arg);
     free(header);
+}
+
+static void
+put_data(rt_file *f, const rt_st_made *t, void *arg)
+{
+    (void)arg;
+    rt_file_tensor(f, t->of);
+}
+
+static void
+put_tensors(rt_file *f, rt_st_out *t, int n, const char *meta)
+{
+    qsort(t, (size_t)n, sizeof *t, out_by_name);
+    rt_st_made *made = rt_new((size_t)n + 1, sizeof *made);
+    for (int i = 0; i < n; i++) {
+        made[i] = (rt_st_made){t[i].name, "F32", t[i].rank, {0}, &t[i]};
+        memcpy(made[i].dim, t[i].dim, sizeof made[i].dim);
+    }
+    put_all(f, made, n, meta, put_data, NULL);
+    free(made);
+}
+
+static const char torch_meta[] = "{\"format\":\"pt\"}";
+
+void
+rt_file_tensors(rt_file *f, rt_st_out *t, int n, bool torch)
+{
+    put_tensors(f, t, n, torch ? torch_meta : NULL);
+}
+
+int
+rt_st_write_meta(const char *path, rt_st_out *t, int n, const char *meta)
+{
+    rt_file f;
+    rt_file_open(&f, path);
+    put_tensors(&f, t, n, meta);
+    return rt_file_done(&f);
 }
 
 int
 rt_st_write(const char *path, rt_st_out *t, int n, bool torch)
 {
+    return rt_st_write_meta(path, t, n, torch ? torch_meta : NULL);
+}
+
+int
+rt_st_write_made(const char *path, rt_st_made *t, int n, const char *meta, put_fn *put,
+                 void *arg)
+{
     rt_file f;
     rt_file_open(&f, path);
-    rt_file_tensors(&f, t, n, torch);
+    put_all(&f, t, n, meta, put, arg);
     return rt_file_done(&f);
 }

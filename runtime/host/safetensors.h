@@ -22,9 +22,11 @@ typedef struct rt_st_tensor {
 typedef struct rt_st { /* an open file */
     char *path;
     int fd;
-    bool torch; /* __metadata__ says {"format": "pt"} */
+    char *meta; /* __metadata__, a JSON object; NULL: none */
+    bool torch; /* it says {"format": "pt"} */
     int n;
     rt_st_tensor *tensor; /* in the order of the header */
+    rt_st_tensor **by_name;
 } rt_st;
 
 /* Exit code; 0: open. Close it in any case. */
@@ -34,7 +36,9 @@ const rt_st_tensor *rt_st_find(const rt_st *, const char *name); /* NULL: absent
 /* Bytes as they are, at most t->bytes from byte `from` of the tensor. */
 int rt_st_read(const rt_st *, const rt_st_tensor *, uint64_t from, void *out,
                uint64_t n);
-/* All elements as float; from F32, F16, BF16 and F64. */
+/* Can it be read as float? It can from F32, F16, BF16 and F64; else says so. */
+int rt_st_check_f32(const rt_st *, const rt_st_tensor *);
+/* All elements as float. */
 int rt_st_read_f32(const rt_st *, const rt_st_tensor *, float *out);
 
 typedef struct rt_st_out { /* a tensor to write, F32 */
@@ -46,5 +50,18 @@ typedef struct rt_st_out { /* a tensor to write, F32 */
 } rt_st_out;
 /* Sorts t by name; metadata {"format":"pt"} under torch. The file appears whole or not. */
 int rt_st_write(const char *path, rt_st_out *t, int n, bool torch);
+int rt_st_write_meta(const char *path, rt_st_out *t, int n, const char *meta);
+
+typedef struct rt_st_made { /* a tensor that is made while it is written */
+    const char *name, *dtype;
+    int rank;
+    int64_t dim[8];
+    const void *of; /* the caller's */
+} rt_st_made;
+struct rt_file; /* host_int.h */
+/* The same; put() writes the elements of a tensor, of its dtype. */
+int rt_st_write_made(const char *path, rt_st_made *t, int n, const char *meta,
+                     void (*put)(struct rt_file *, const rt_st_made *, void *arg),
+                     void *arg);
 
 #endif

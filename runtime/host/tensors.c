@@ -137,26 +137,33 @@ same_shape(const rt_param *p, const rt_st_tensor *t, bool transposed)
     return same;
 }
 
+static int
+check_tensor(const rt_param *p, const rt_st *st, const rt_st_tensor *t, bool transposed)
+{
+    if (same_shape(p, t, transposed && p->rank == 2))
+        return rt_st_check_f32(st, t);
+    rt_text s = {0};
+    rt_putf(&s, "%s: '%s' is ", st->path, t->name);
+    put_shape(&s, t->rank, t->dim, false);
+    rt_putf(&s, ", but the program has ");
+    put_shape(&s, p->rank, p->dim, transposed && p->rank == 2);
+    int code = rt_fail(RT_USER, "%s", s.s);
+    free(s.s);
+    return code;
+}
+
 int
 rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
                bool transposed)
 {
-    transposed = transposed && p->rank == 2;
-    if (!same_shape(p, t, transposed)) {
-        rt_text s = {0};
-        rt_putf(&s, "%s: '%s' is ", st->path, t->name);
-        put_shape(&s, t->rank, t->dim, false);
-        rt_putf(&s, ", but the program has ");
-        put_shape(&s, p->rank, p->dim, transposed);
-        int code = rt_fail(RT_USER, "%s", s.s);
-        free(s.s);
-        return code;
-    }
+    int code = check_tensor(p, st, t, transposed);
     float *to = rt_param_data(run, p);
-    if (!transposed)
+    if (code)
+        return code;
+    if (!transposed || p->rank != 2)
         return rt_st_read_f32(st, t, to);
     float *buf = rt_new((size_t)p->n, sizeof *buf);
-    int code = rt_st_read_f32(st, t, buf);
+    code = rt_st_read_f32(st, t, buf);
     int64_t rows = p->dim[0], cols = p->dim[1];
     for (int64_t r = 0; r < rows && !code; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -177,18 +184,34 @@ unknown_tensor(const rt_program *p, const rt_st *st, const char *name)
     return code;
 }
 
+/* Checks all tensors of the file, or reads them. */
+static int
+each_tensor(rt_run *run, const rt_st *st, bool read)
+{
+    int code = RT_OK;
+    for (int i = 0; i < st->n && !code; i++) {
+        const rt_st_tensor *t = &st->tensor[i];
+        bool transposed;
+        const rt_param *p = find(run->program, t->name, st->torch, &transposed);
+        if (!p)
+            code = unknown_tensor(run->program, st, t->name);
+        else if (read)
+            code = rt_tensor_into(run, p, st, t, transposed);
+        else
+            code = check_tensor(p, st, t, transposed);
+    }
+    return code;
+}
+
 int
 rt_tensors_load(rt_run *run, const char *path)
 {
     rt_st st;
     int code = rt_st_open(&st, path);
-    for (int i = 0; i < st.n && !code; i++) {
-        const rt_st_tensor *t = &st.tensor[i];
-        bool transposed;
-        const rt_param *p = find(run->program, t->name, st.torch, &transposed);
-        code = p ? rt_tensor_into(run, p, &st, t, transposed)
-                 : unknown_tensor(run->program, &st, t->name);
-    }
+    if (!code)
+        code = each_tensor(run, &st, false);
+    if (!code)
+        code = each_tensor(run, &st, true);
     if (!code)
         rt_say("start", "%d tensors of %s", st.n, path);
     rt_st_close(&st);
