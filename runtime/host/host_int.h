@@ -89,7 +89,7 @@ int rt_file_text(const char *path, const char *text);
 /* safetensors.c: the elements of one tensor; all that rt_st_write() writes */
 void rt_file_tensor(rt_file *, const rt_st_out *);
 void rt_file_tensors(rt_file *, rt_st_out *, int n, bool torch);
-char *rt_path(const char *dir, const char *name);  /* dir/name; free it */
+char *rt_path(const char *dir, const char *name); /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
                    int *err); /* NULL: *err is the errno */
 /* An open file and its size; -1: errno. Pipes and devices are no files. */

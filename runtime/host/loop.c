@@ -1,9 +1,13 @@
-/* loop.c -- the loop over steps, and evaluation.
+/* loop.c -- the loop over steps.
  *
  * A step: zero gradients; count the supervised tokens of all its micro-batches; each
  * micro-batch adds its part of loss and gradient, scaled by 1/count, so the sums are those
- * of one big batch; then norm, clipping and optimizer in update(). Loss and norm that are
- * not finite end the run: nothing that comes after would be worth its time.
+ * of one big batch; then norm, clipping and optimizer in update(). After the step come its
+ * row in the log, its evaluation and its checkpoint, if they are due.
+ *
+ * What one step hands to the next stands in rt_train_state, and nowhere else: a run that
+ * goes on from a checkpoint is the run that was never stopped. An evaluation that a stop
+ * cut short is made up for when the run goes on.
  */
 #include "host_int.h"
 
@@ -14,129 +18,50 @@
 typedef struct loop {
     const rt_job *job;
     rt_run *run;
+    rt_train_state *state;
     rt_schedule schedule;
     rt_order order;
     rt_progress progress;
-    int64_t *row;    /* of a micro-batch */
-    int64_t updates; /* steps that were not skipped */
-    double paused;   /* seconds spent on evaluation */
-    /* since the last row of the log */
-    double loss, since;
-    int64_t nloss, tokens, supervised;
+    rt_state shown; /* what the progress line says */
+    int64_t *row;   /* of a micro-batch */
+    int64_t saved;  /* step of the newest checkpoint; 0: none */
+    rt_step now;    /* the step that runs */
+    bool outlier_told;
+    const char *end; /* the log's word for why the run ended */
 } loop;
 
-/* ---- evaluation ---- */
-
-/* Sums over all rows of d. */
-static void
-run_eval(rt_run *run, rt_data *d, double *loss, int64_t *right)
+static rt_schedule
+schedule_of(const rt_job *job)
 {
-    const rt_program *p = run->program;
-    rt_order order = {.n = d->n};
-    int64_t *row = rt_new((size_t)p->batch, sizeof *row);
-    *loss = 0;
-    *right = 0;
-    rt_set_scale(run, 1);
-    for (int64_t m = 0; m * p->batch < d->n; m++) {
-        rt_batch_fill(run, d, row,
-                      rt_order_rows(&order, 0, m * p->batch, p->batch, row));
-        p->eval(run);
-        *loss += *(float *)(run->arena + p->eval_loss_at);
-        *right += *(int64_t *)(run->arena + p->eval_right_at);
-    }
-    free(row);
-}
-
-void
-rt_evaluate(const rt_job *job, int64_t step)
-{
-    double loss;
-    int64_t right, supervised = job->eval->supervised;
-    run_eval(job->run, job->eval, &loss, &right);
-    loss /= (double)supervised;
-    double accuracy = (double)right / (double)supervised;
-    rt_log_value row[] = {
-        {"step", (double)step, NULL},
-        {"eval_loss", loss, NULL},
-        {"eval_accuracy", accuracy, NULL}};
-    rt_log_row(job->log, 3, row);
-    char perplexity[64] = "";
-    if (!job->run->program->labels)
-        snprintf(perplexity, sizeof perplexity, ", perplexity %.5g", exp(loss));
-    rt_say("eval", "step %lld: loss %.5g, accuracy %.4f of %lld%s", (long long)step,
-           loss, accuracy, (long long)supervised, perplexity);
-}
-
-/* The time that it takes counts neither for the speed of training nor for what is left. */
-static void
-evaluate(loop *l, int64_t step)
-{
-    double t = rt_now();
-    rt_progress_clear(&l->progress);
-    rt_evaluate(l->job, step);
-    l->paused += rt_now() - t;
-    l->progress.start += rt_now() - t;
+    return rt_schedule_of(job->opts, job->train->n, job->run->program->batch);
 }
 
 /* ---- one step ---- */
 
-/* Row numbers of the micro-batch that begins `at` rows into a step; how many. */
+/* Row numbers of the micro-batch that begins `at` rows into the step; how many. */
 static int64_t
-micro_rows(loop *l, rt_step s, int64_t at)
+micro_rows(loop *l, int64_t at)
 {
-    int64_t left = s.n - at, n = left < l->schedule.batch ? left : l->schedule.batch;
-    return rt_order_rows(&l->order, s.epoch, s.first + at, n, l->row);
+    int64_t left = l->now.n - at;
+    int64_t n = left < l->schedule.batch ? left : l->schedule.batch;
+    return rt_order_rows(&l->order, l->now.epoch, l->now.first + at, n, l->row);
 }
 
+/* Of the step; -1: a row could not be read, which was said. */
 static int64_t
-count_supervised(loop *l, rt_step s)
+count_supervised(loop *l)
 {
     int64_t n = 0;
-    for (int64_t at = 0; at < s.n; at += l->schedule.batch) {
-        int64_t rows = micro_rows(l, s, at);
-        for (int64_t i = 0; i < rows; i++)
-            n += rt_data_supervised(l->job->train, l->row[i]);
+    for (int64_t at = 0; at < l->now.n; at += l->schedule.batch) {
+        int64_t rows = micro_rows(l, at);
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t of_row = rt_data_supervised(l->job->train, l->row[i]);
+            if (of_row < 0)
+                return -1;
+            n += of_row;
+        }
     }
     return n;
-}
-
-static bool
-all_zero(const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (x[i] != 0)
-            return false;
-    return true;
-}
-
-/* The name of the first param whose gradient is not finite, or NULL; free it. */
-static char *
-first_not_finite(const rt_run *run)
-{
-    const rt_program *p = run->program;
-    bool torch;
-    for (int i = 0; i < p->nparam; i++) {
-        const float *g = rt_param_grad(run, &p->param[i]);
-        for (int64_t k = 0; p->param[i].cls == RT_TRAIN && k < p->param[i].n; k++)
-            if (!isfinite(g[k]))
-                return rt_public_name(&p->param[i], &torch);
-    }
-    return NULL;
-}
-
-static int
-not_finite(loop *l, int64_t step, const char *what)
-{
-    char *name = first_not_finite(l->run);
-    rt_progress_clear(&l->progress);
-    int code =
-        rt_fail(RT_USER,
-                "step %lld: the %s is not finite (learning rate %.3g)\nfirst gradient "
-                "that is not finite: %s\nnothing was saved; lower --learning-rate, "
-                "warm up, or clip with --max-grad-norm",
-                (long long)step, what, l->run->hyper.lr, name ? name : "none");
-    free(name);
-    return code;
 }
 
 /* After the first step: params that nothing reached, which a user would want to know. An A
@@ -149,8 +74,13 @@ report_without_gradient(const rt_run *run)
     int n = 0;
     for (int i = 0; i < p->nparam; i++) {
         const rt_param *param = &p->param[i];
-        if (param->cls != RT_TRAIN || param->role == RT_LORA_A ||
-            !all_zero(rt_param_grad(run, param), param->n))
+        if (param->cls != RT_TRAIN || param->role == RT_LORA_A)
+            continue;
+        const float *g = rt_param_grad(run, param);
+        int64_t k = 0;
+        while (k < param->n && g[k] == 0)
+            k++;
+        if (k < param->n)
             continue;
         bool torch;
         char *name = rt_public_name(param, &torch);
@@ -164,78 +94,244 @@ report_without_gradient(const rt_run *run)
     free(t.s);
 }
 
-/* Forward and backward of all micro-batches; the loss of the step. */
-static double
-micro_batches(loop *l, rt_step s, int64_t supervised)
+/* Forward and backward of all micro-batches. */
+static int
+micro_batches(loop *l, int64_t supervised, double *loss, int64_t *tokens)
 {
     const rt_program *p = l->run->program;
-    double loss = 0;
+    *loss = 0;
+    *tokens = 0;
     rt_zero(l->run->compute, l->run->base[RT_GRAD][0], rt_class_bytes(p, RT_GRAD));
     rt_set_scale(l->run, 1 / (double)supervised);
-    for (int64_t at = 0; at < s.n; at += l->schedule.batch) {
-        int64_t rows = micro_rows(l, s, at);
-        l->tokens += rt_batch_fill(l->run, l->job->train, l->row, rows);
+    for (int64_t at = 0; at < l->now.n; at += l->schedule.batch) {
+        int64_t n = rt_batch_fill(l->run, l->job->train, l->row, micro_rows(l, at));
+        if (n < 0)
+            return RT_USER;
+        *tokens += n;
         p->micro(l->run);
-        loss += *(float *)(l->run->arena + p->loss_at);
+        *loss += (double)*(float *)(l->run->arena + p->loss_at);
     }
-    return loss;
+    return RT_OK;
 }
 
 static int
-train_step(loop *l, int64_t step, rt_state *state)
+not_finite(loop *l, const char *what)
 {
-    const rt_opts *o = l->job->opts;
-    const rt_program *p = l->run->program;
-    rt_step s = rt_schedule_step(&l->schedule, step);
-    int64_t supervised = count_supervised(l, s);
-    state->step = step + 1;
-    state->lr = l->run->hyper.lr = rt_schedule_lr(&l->schedule, step);
-    if (!supervised) {
-        rt_progress_clear(&l->progress);
-        rt_say("note", "step %lld has no supervised token and is skipped",
-               (long long)state->step);
-        return RT_OK;
-    }
-    state->loss = micro_batches(l, s, supervised);
-    state->grad_norm = NAN;
-    l->loss += state->loss;
-    l->nloss++;
-    l->supervised += supervised;
-    if (!isfinite(state->loss))
-        return not_finite(l, state->step, "loss");
-    int code = RT_OK;
-    if (!l->updates && o->save_gradients)
-        code = rt_gradients_save(l->run, o->save_gradients);
-    if (!l->updates)
-        report_without_gradient(l->run);
-    l->run->hyper.step = ++l->updates;
-    p->update(l->run);
-    state->grad_norm = sqrt(*(float *)(l->run->arena + p->norm2_at));
-    if (!isfinite(state->grad_norm))
-        return not_finite(l, state->step, "gradient norm");
-    return code;
+    rt_progress_clear(&l->progress);
+    l->end = "not finite";
+    return rt_fail(RT_USER,
+                   "step %lld: the %s is not finite (learning rate %.3g)\nlower "
+                   "--learning-rate, warm up, or clip with --max-grad-norm",
+                   (long long)l->state->step + 1, what, l->run->hyper.lr);
 }
 
 static void
-log_step(loop *l, rt_state *state)
+see_norm(loop *l, double norm)
 {
-    double now = rt_now() - l->paused, spent = now - l->since;
-    state->tokens_per_second = spent > 0 ? (double)l->tokens / spent : 0;
-    rt_log_value row[] = {
-        {"step", (double)state->step, NULL},
-        {"loss", l->nloss ? l->loss / (double)l->nloss : NAN, NULL},
-        {"grad_norm", l->nloss ? state->grad_norm : NAN, NULL},
-        {"learning_rate", state->lr, NULL},
-        {"supervised_tokens", (double)l->supervised, NULL},
-        {"tokens_per_second", state->tokens_per_second, NULL},
-        {"seconds", now - l->job->started, NULL},
-    };
-    rt_log_row(l->job->log, (int)(sizeof row / sizeof *row), row);
-    state->loss = row[1].value; /* what is shown is what was logged */
-    l->since = now;
-    l->loss = 0;
-    l->nloss = l->tokens = l->supervised = 0;
+    double median = rt_norm_see(l->state, norm);
+    if (median == 0 || l->outlier_told)
+        return;
+    l->outlier_told = true;
+    rt_progress_clear(&l->progress);
+    rt_say("note",
+           "step %lld: gradient norm %.4g, %.0f times the median of the steps before; "
+           "more of these are only in the log, as grad_norm_outliers",
+           (long long)l->state->step + 1, norm, norm / median);
 }
+
+/* The step's update; without supervised tokens there is none. */
+static int
+update(loop *l, int64_t supervised)
+{
+    rt_train_state *s = l->state;
+    const rt_opts *o = l->job->opts;
+    double loss;
+    int64_t tokens;
+    int code = micro_batches(l, supervised, &loss, &tokens);
+    if (!code && !isfinite(loss))
+        return not_finite(l, "loss");
+    if (!code && !s->updates && o->save_gradients)
+        code = rt_gradients_save(l->run, o->save_gradients);
+    if (code)
+        return code;
+    if (!s->updates)
+        report_without_gradient(l->run);
+    l->run->hyper.step = s->updates + 1;
+    l->run->program->update(l->run);
+    double norm = sqrt((double)*(float *)(l->run->arena + l->run->program->norm2_at));
+    if (!isfinite(norm))
+        return not_finite(l, "gradient norm");
+    see_norm(l, norm);
+    s->updates++;
+    s->loss += loss;
+    s->nloss++;
+    s->tokens += tokens;
+    s->supervised += supervised;
+    l->shown.loss = loss;
+    l->shown.grad_norm = norm;
+    return RT_OK;
+}
+
+static int
+train_step(loop *l)
+{
+    rt_train_state *s = l->state;
+    double begin = rt_now();
+    l->now = rt_schedule_step(&l->schedule, s->step);
+    l->shown.step = s->step + 1;
+    l->shown.lr = l->run->hyper.lr = rt_schedule_lr(&l->schedule, s->step);
+    int64_t supervised = count_supervised(l);
+    int code = supervised < 0 ? RT_USER : RT_OK;
+    if (supervised > 0)
+        code = update(l, supervised);
+    if (!supervised) {
+        rt_progress_clear(&l->progress);
+        rt_say("note", "step %lld has no supervised token and is skipped",
+               (long long)l->shown.step);
+    }
+    s->step += !code;
+    s->seconds += rt_now() - begin;
+    return code;
+}
+
+/* ---- what is due after a step ---- */
+
+static bool
+epoch_ends(const loop *l)
+{
+    return l->state->step % l->schedule.per_epoch == 0;
+}
+
+static bool
+evaluation_due(const loop *l)
+{
+    const rt_opts *o = l->job->opts;
+    const rt_train_state *s = l->state;
+    if (!l->job->eval || s->evaluated == s->step)
+        return false;
+    if (s->step == l->schedule.total)
+        return true;
+    if (!strcmp(o->eval_strategy, "epoch"))
+        return epoch_ends(l);
+    return !strcmp(o->eval_strategy, "steps") && s->step % o->eval_steps == 0;
+}
+
+static bool
+checkpoint_due(const loop *l)
+{
+    const rt_opts *o = l->job->opts;
+    if (!strcmp(o->save_strategy, "epoch"))
+        return epoch_ends(l);
+    return !strcmp(o->save_strategy, "steps") && l->state->step % o->save_steps == 0;
+}
+
+static void
+log_step(loop *l)
+{
+    rt_train_state *s = l->state;
+    double spent = s->seconds - s->logged;
+    l->shown.tokens_per_second = spent > 0 ? (double)s->tokens / spent : 0;
+    /* what is shown is what is logged */
+    l->shown.loss = s->nloss ? s->loss / (double)s->nloss : (double)NAN;
+    l->shown.grad_norm = s->nloss ? s->norm[(s->nnorm - 1) % RT_NORMS] : (double)NAN;
+    rt_log_value row[] = {
+        RT_LOG_NUMBER("step", (double)s->step),
+        RT_LOG_NUMBER("epoch", (double)s->step / (double)l->schedule.per_epoch),
+        RT_LOG_NUMBER("loss", l->shown.loss),
+        RT_LOG_NUMBER("grad_norm", l->shown.grad_norm),
+        RT_LOG_NUMBER("learning_rate", l->shown.lr),
+        RT_LOG_NUMBER("supervised_tokens", (double)s->supervised),
+        RT_LOG_NUMBER("global_batch_size", (double)l->schedule.global),
+        RT_LOG_NUMBER("tokens_per_second", l->shown.tokens_per_second),
+        RT_LOG_NUMBER("seconds", s->seconds),
+        RT_LOG_NUMBER("grad_norm_outliers", (double)s->outliers),
+        RT_LOG_NUMBER("skipped_steps", (double)s->skipped),
+    };
+    int n = (int)(sizeof row / sizeof *row);
+    if (strcmp(l->job->opts->on_nonfinite, "skip"))
+        n--; /* its last value is always 0 */
+    rt_log_row(l->job->log, n, row);
+    s->logged = s->seconds;
+    s->loss = 0;
+    s->nloss = s->tokens = s->supervised = s->outliers = 0;
+}
+
+/* The row of the log, if the step is due, and the progress line. */
+static void
+show(loop *l)
+{
+    rt_train_state *s = l->state;
+    bool last = s->step == l->schedule.total;
+    bool logged = last || s->step % l->job->opts->logging_steps == 0;
+    double spent = s->seconds - s->logged;
+    if (logged)
+        log_step(l);
+    else if (spent > 0)
+        l->shown.tokens_per_second = (double)s->tokens / spent;
+    rt_progress_step(&l->progress, &l->shown, logged);
+}
+
+static int
+save(loop *l)
+{
+    const rt_job *job = l->job;
+    if (l->saved == l->state->step)
+        return RT_OK;
+    rt_log_sync(job->log);
+    int code = rt_checkpoint_save(job, l->state);
+    if (!code) {
+        l->saved = l->state->step;
+        code = rt_report_write(job->opts->output_dir, job->program_dir, job->options);
+    }
+    return code;
+}
+
+/* A stop was asked for: nothing of what was done gets lost. */
+static int
+stop(loop *l)
+{
+    const char *why = rt_stop_why();
+    rt_progress_clear(&l->progress);
+    int code = save(l);
+    if (code)
+        return code;
+    l->end = *why == '-' ? "max time" : "signal";
+    rt_say("stopped", "%s: step %lld of %lld is saved; go on with: %s", why,
+           (long long)l->state->step, (long long)l->schedule.total, l->job->go_on);
+    return RT_STOPPED;
+}
+
+static bool
+done(const loop *l)
+{
+    return rt_train_done(l->job, l->state);
+}
+
+/* Evaluation, checkpoint and stop after a step. */
+static int
+after_step(loop *l)
+{
+    rt_train_state *s = l->state;
+    bool best = false;
+    int code = RT_OK;
+    if (evaluation_due(l)) {
+        rt_log_value row[RT_MAX_METRICS];
+        int n;
+        rt_progress_clear(&l->progress);
+        code = rt_evaluate(l->job, s->step, row, &n);
+        if (code == RT_STOPPED)
+            return stop(l);
+        best = !code && rt_best_see(l->job, s, row);
+        s->evaluated = s->step;
+    }
+    if (!code && (checkpoint_due(l) || (best && l->job->opts->load_best_model_at_end)))
+        code = save(l);
+    if (!code && !done(l) && rt_stop_asked())
+        code = stop(l);
+    return code;
+}
+
+/* ---- the loop ---- */
 
 static void
 set_hyper(rt_run *run, const rt_opts *o)
@@ -245,54 +341,106 @@ set_hyper(rt_run *run, const rt_opts *o)
                             .beta2 = o->adam_beta2,
                             .eps = o->adam_epsilon,
                             .max_norm = o->max_grad_norm,
+                            .momentum = o->momentum,
+                            .nesterov = o->nesterov,
                             .sgd = !strcmp(o->optim, "sgd"),
                             .decay_all = !strcmp(o->decay_params, "all")};
+}
+
+bool
+rt_train_done(const rt_job *job, const rt_train_state *s)
+{
+    return s->step >= schedule_of(job).total || rt_best_stops(job->opts, s);
 }
 
 static int
 run_steps(loop *l)
 {
-    const rt_opts *o = l->job->opts;
-    rt_state state = {.total = l->schedule.total};
-    int code = RT_OK;
-    for (int64_t step = 0; step < state.total && !code; step++) {
-        code = train_step(l, step, &state);
-        bool last = state.step == state.total;
-        bool logged = code || last || state.step % o->logging_steps == 0;
-        double spent = rt_now() - l->paused - l->since;
-        if (logged)
-            log_step(l, &state);
-        else if (spent > 0)
-            state.tokens_per_second = (double)l->tokens / spent;
-        if (!code)
-            rt_progress_step(&l->progress, &state, logged);
-        bool due = o->eval_steps && state.step % o->eval_steps == 0;
-        if (!code && l->job->eval && (last || due))
-            evaluate(l, state.step);
+    /* what a stop kept from being done the last time */
+    int code = l->state->step ? after_step(l) : RT_OK;
+    while (!code && !done(l)) {
+        code = train_step(l);
+        if (code)
+            break;
+        show(l);
+        double begin = rt_now();
+        code = after_step(l);
+        l->progress.start += rt_now() - begin;
     }
     return code;
 }
 
+/* The steps that were good, and the one that was not. */
+static void
+log_not_finite(loop *l)
+{
+    if (l->state->nloss)
+        log_step(l);
+    rt_log_value row[] = {RT_LOG_NUMBER("step", (double)l->state->step + 1),
+                          RT_LOG_NUMBER("loss", (double)NAN),
+                          RT_LOG_NUMBER("grad_norm", (double)NAN)};
+    rt_log_row(l->job->log, 3, row);
+}
+
+static int
+finish(loop *l)
+{
+    const rt_opts *o = l->job->opts;
+    const rt_train_state *s = l->state;
+    bool stopped = rt_best_stops(o, s);
+    l->end = stopped ? "early stopping" : "done";
+    if (stopped)
+        rt_say("stopped",
+               "early, after step %lld of %lld: %s has not improved in %lld "
+               "evaluations",
+               (long long)s->step, (long long)l->schedule.total,
+               o->metric_for_best_model, (long long)s->worse);
+    if (s->best_step)
+        rt_say("best", "step %lld: %s %.5g", (long long)s->best_step,
+               o->metric_for_best_model, s->best);
+    if (!o->load_best_model_at_end || !s->best_step || s->best_step == s->step)
+        return RT_OK;
+    return rt_checkpoint_load_best(l->job, s);
+}
+
+static void
+say_steps(const loop *l)
+{
+    const rt_opts *o = l->job->opts;
+    const rt_schedule *s = &l->schedule;
+    char part[64] = "";
+    if (s->global % s->batch)
+        snprintf(part, sizeof part, ", the last one of %lld rows",
+                 (long long)(s->global % s->batch));
+    rt_say("steps", "%lld of %lld rows (%lld an epoch): %lld micro-batches of %lld%s",
+           (long long)s->total, (long long)s->global, (long long)s->per_epoch,
+           (long long)((s->global + s->batch - 1) / s->batch), (long long)s->batch,
+           part);
+    rt_say("", "learning rate %g %s, %lld steps of warm-up", o->learning_rate,
+           o->lr_scheduler_type, (long long)s->warmup);
+}
+
 int
-rt_train(const rt_job *job)
+rt_train(const rt_job *job, rt_train_state *state, const char **end)
 {
     const rt_opts *o = job->opts;
-    const rt_program *p = job->run->program;
-    loop l = {.job = job, .run = job->run};
-    l.schedule = rt_schedule_of(o, job->train->n, p->batch);
+    loop l = {.job = job, .run = job->run, .state = state};
+    l.schedule = schedule_of(job);
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
-    l.row = rt_new((size_t)p->batch, sizeof *l.row);
+    l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
+    l.shown = (rt_state){.total = l.schedule.total};
+    l.saved = rt_best_saved(o, state->step) ? state->step : 0;
     set_hyper(job->run, o);
-    rt_say("steps",
-           "%lld of %lld x %lld rows (%lld an epoch), learning rate %g %s, %lld "
-           "steps of warm-up",
-           (long long)l.schedule.total, (long long)o->gradient_accumulation_steps,
-           (long long)p->batch, (long long)l.schedule.per_epoch, o->learning_rate,
-           o->lr_scheduler_type, (long long)l.schedule.warmup);
-    rt_progress_start(&l.progress, 0);
-    l.since = rt_now();
+    say_steps(&l);
+    rt_stop_gently();
+    rt_progress_start(&l.progress, state->step);
     int code = run_steps(&l);
     rt_progress_clear(&l.progress);
+    if (l.end && !strcmp(l.end, "not finite"))
+        log_not_finite(&l);
+    if (!code)
+        code = finish(&l);
+    *end = l.end;
     free(l.row);
     return code;
 }

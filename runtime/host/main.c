@@ -1,7 +1,8 @@
 /* main.c -- rt_main(): the order in which a trainer does things.
  *
  * What is quick to check comes first (options, folder, processor), then the data, then
- * memory and weights; step 1 starts only when nothing that can be known is wrong.
+ * memory and weights, at last the checkpoint to go on from; step 1 starts only when nothing
+ * that can be known is wrong.
  */
 #include "host_int.h"
 
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct host {
@@ -19,6 +21,11 @@ typedef struct host {
     rt_run run;
     rt_data train, eval, predict;
     rt_log log;
+    rt_text options, go_on; /* of rt_job */
+    rt_job job;
+    rt_train_state state;
+    const char *end; /* the log's word for why the run ended; NULL: none */
+    int lock;        /* -1: none */
     double started;
     int64_t planned;
 } host;
@@ -98,6 +105,20 @@ load_data(host *h)
     return code;
 }
 
+/* --init-tensors FILE, or a folder checkpoint-<step>. */
+static int
+init_tensors(host *h)
+{
+    struct stat st;
+    const char *given = h->opts.init_tensors;
+    if (stat(given, &st) || !S_ISDIR(st.st_mode))
+        return rt_tensors_load(&h->run, given);
+    char *path = rt_path(given, "weights.safetensors");
+    int code = rt_tensors_load(&h->run, path);
+    free(path);
+    return code;
+}
+
 static int
 load_weights(host *h)
 {
@@ -106,8 +127,11 @@ load_weights(host *h)
     unsigned classes = 1 << RT_TRAIN | 1 << RT_FROZEN | 1 << RT_CONST;
     if (o->train_data.n)
         classes |= 1 << RT_GRAD;
-    if (o->train_data.n && strcmp(o->optim, "sgd"))
-        classes |= 1 << RT_STATE_M | 1 << RT_STATE_V;
+    bool sgd = !strcmp(o->optim, "sgd");
+    if (o->train_data.n && (!sgd || o->momentum > 0))
+        classes |= 1 << RT_STATE_M;
+    if (o->train_data.n && !sgd)
+        classes |= 1 << RT_STATE_V;
     int64_t size[RT_NCLASSES];
     for (int c = 0; c < RT_NCLASSES; c++)
         size[c] = classes >> c & 1 ? rt_class_bytes(p, (rt_class)c) : 0;
@@ -128,7 +152,58 @@ load_weights(host *h)
     if (!code && o->init_adapter)
         code = rt_adapter_load(&h->run, o->init_adapter);
     if (!code && o->init_tensors)
-        code = rt_tensors_load(&h->run, o->init_tensors);
+        code = init_tensors(h);
+    return code;
+}
+
+/* The run goes on from a checkpoint that stands in the output folder, whose files are then
+ * its own. */
+static bool
+goes_on_here(const rt_opts *o)
+{
+    const char *from = o->resume_from_checkpoint;
+    if (!from || !strcmp(from, "auto"))
+        return from != NULL;
+    char *up = rt_path(from, "..");
+    char *there = realpath(up, NULL), *here = realpath(o->output_dir, NULL);
+    bool same = there && here && !strcmp(there, here);
+    free(up);
+    free(there);
+    free(here);
+    return same;
+}
+
+/* The folder is there, may be written to, and is no other trainer's. */
+static int
+open_folder(host *h)
+{
+    const rt_opts *o = &h->opts;
+    if (!o->output_dir)
+        return RT_OK;
+    int code = rt_output_dir(o->output_dir, o->overwrite_output_dir || goes_on_here(o));
+    if (!code && o->train_data.n)
+        code = rt_folder_lock(o->output_dir, &h->lock);
+    return code;
+}
+
+/* The state to go on from, and the log up to there. */
+static int
+open_log(host *h)
+{
+    const rt_opts *o = &h->opts;
+    int code = RT_OK;
+    if (o->train_data.n) {
+        h->job.frozen = rt_frozen_hash(&h->run);
+        code = rt_checkpoint_resume(&h->job, &h->state);
+    }
+    if (!code && h->state.step)
+        rt_best_resume(&h->job, &h->state);
+    if (code || !o->output_dir || !(o->train_data.n || o->eval_data.n))
+        return code;
+    int64_t keep = h->state.step ? h->state.step : -1;
+    code = rt_log_open(&h->log, o->output_dir, keep);
+    if (!code && strcmp(o->report_to, "none"))
+        code = rt_board_open(&h->log, o->output_dir, keep, h->options.s);
     return code;
 }
 
@@ -141,63 +216,126 @@ prepare(host *h)
         code = open_device(h);
     if (!code)
         say_program(h);
-    if (!code && o->output_dir)
-        code = rt_output_dir(o->output_dir, o->overwrite_output_dir);
+    if (!code)
+        code = open_folder(h);
     if (!code && o->save_gradients)
         code = rt_file_try(o->save_gradients);
-    if (!code && o->train_data.n)
-        code = rt_results_fit(&h->program, o->output_dir);
     if (!code && o->train_data.n && !h->program.lora_r)
         code = rt_onnx_check(&h->program, h->dir);
     if (!code)
         code = load_data(h);
+    if (!code && o->train_data.n)
+        code = rt_results_fit(&h->job);
     if (!code)
         code = load_weights(h);
-    if (!code && o->output_dir && (o->train_data.n || o->eval_data.n))
-        code = rt_log_open(&h->log, o->output_dir, -1);
+    if (!code)
+        code = open_log(h);
     return code;
 }
 
+/* ---- the work ---- */
+
 /* The log's last row. */
 static void
-summarise(host *h)
+summarise(host *h, int code)
 {
     double seconds = rt_now() - h->started;
     int64_t peak = rt_peak_rss();
-    rt_log_value row[] = {{"peak_rss_bytes", (double)peak, NULL},
-                          {"planned_bytes", (double)h->planned, NULL},
-                          {"total_seconds", seconds, NULL}};
-    rt_log_row(&h->log, 3, row);
-    rt_say("done", "%.1f s, peak memory %s (planned %s)", seconds,
-           rt_bytes_text((double)peak), rt_bytes_text((double)h->planned));
+    rt_text end = {0};
+    rt_put_json(&end, h->end ? h->end : "done");
+    rt_log_value row[] = {RT_LOG_NUMBER("peak_rss_bytes", (double)peak),
+                          RT_LOG_NUMBER("planned_bytes", (double)h->planned),
+                          RT_LOG_NUMBER("total_seconds", seconds),
+                          {"end", 0, end.s}};
+    rt_log_row(&h->log, 4, row);
+    free(end.s);
+    if (!code)
+        rt_say("done", "%.1f s, peak memory %s (planned %s)", seconds,
+               rt_bytes_text((double)peak), rt_bytes_text((double)h->planned));
+}
+
+static int
+train(host *h)
+{
+    bool done = h->state.step && rt_train_done(&h->job, &h->state);
+    int code = rt_train(&h->job, &h->state, &h->end);
+    if (!code && done)
+        rt_say("note",
+               "the run was complete at step %lld; its results are written again",
+               (long long)h->state.step);
+    if (!code)
+        code = rt_results_save(&h->run, h->dir, h->opts.output_dir);
+    return code;
+}
+
+static int
+predict(host *h)
+{
+    const rt_opts *o = &h->opts;
+    char *to = o->output_dir ? rt_path(o->output_dir, "predictions.jsonl") : NULL;
+    rt_stop_gently();
+    int code = rt_predict(&h->run, &h->predict, to);
+    free(to);
+    if (code != RT_STOPPED || !rt_stop_asked())
+        return code;
+    h->end = *rt_stop_why() == '-' ? "max time" : "signal";
+    rt_say("stopped", "%s: no predictions were written%s", rt_stop_why(),
+           o->train_data.n ? "; the results of training are there, and predict from "
+                             "--init-adapter or --init-tensors without --train-data"
+                           : "");
+    return code;
 }
 
 static int
 work(host *h)
 {
     const rt_opts *o = &h->opts;
-    rt_job job = {.run = &h->run,
-                  .opts = o,
-                  .train = &h->train,
-                  .eval = o->eval_data.n ? &h->eval : NULL,
-                  .log = &h->log,
-                  .started = rt_now()};
-    int code = RT_OK;
+    rt_log_value row[RT_MAX_METRICS];
+    int n, code = RT_OK;
     if (o->train_data.n)
-        code = rt_train(&job);
+        code = train(h);
     else if (o->eval_data.n)
-        rt_evaluate(&job, 0);
-    if (!code && o->train_data.n)
-        code = rt_results_save(&h->run, h->dir, o->output_dir);
-    if (!code && o->predict.n) {
-        char *to = o->output_dir ? rt_path(o->output_dir, "predictions.jsonl") : NULL;
-        code = rt_predict(&h->run, &h->predict, to);
-        free(to);
+        code = rt_evaluate(&h->job, 0, row, &n);
+    if (!code && o->predict.n)
+        code = predict(h);
+    if (!code || h->end)
+        summarise(h, code);
+    if (o->train_data.n && (!code || h->end)) {
+        int report = rt_report_write(o->output_dir, h->dir, h->options.s);
+        code = code ? code : report;
     }
-    if (!code)
-        summarise(h);
     int log_code = rt_log_close(&h->log);
     return code ? code : log_code;
+}
+
+static void
+close_all(host *h)
+{
+    rt_stop_close();
+    rt_weights_free(&h->run);
+    rt_inputs_free(&h->run);
+    rt_device_close(h->run.compute);
+    rt_data_close(&h->train);
+    rt_data_close(&h->eval);
+    rt_data_close(&h->predict);
+    if (h->lock >= 0)
+        rt_folder_unlock(h->lock);
+    free(h->options.s);
+    free(h->go_on.s);
+    free(h);
+}
+
+static rt_job
+job_of(host *h)
+{
+    return (rt_job){.run = &h->run,
+                    .opts = &h->opts,
+                    .train = &h->train,
+                    .eval = h->opts.eval_data.n ? &h->eval : NULL,
+                    .log = &h->log,
+                    .program_dir = h->dir,
+                    .options = h->options.s,
+                    .go_on = h->go_on.s};
 }
 
 int
@@ -206,6 +344,7 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
     host *h = rt_new(1, sizeof *h);
     h->program = *program;
     h->dir = dir;
+    h->lock = -1;
     h->started = rt_now();
     int code = rt_args(argc, argv, program, &h->opts);
     if (code >= 0) {
@@ -219,16 +358,14 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
         rt_out = stderr; /* stdout is for the predictions */
     if (!filter)
         signal(SIGPIPE, SIG_IGN); /* nobody reads the report: the work goes on */
+    rt_opts_json(&h->opts, &h->options);
+    rt_go_on(argc, argv, &h->go_on);
+    h->job = job_of(h);
+    rt_stop_open(h->opts.max_time ? h->started + rt_seconds(h->opts.max_time) : 0);
     code = prepare(h);
     if (!code)
         code = work(h);
-    rt_weights_free(&h->run);
-    rt_inputs_free(&h->run);
-    rt_device_close(h->run.compute);
-    rt_data_close(&h->train);
-    rt_data_close(&h->eval);
-    rt_data_close(&h->predict);
-    free(h);
+    close_all(h);
     rt_out = report;
     return code;
 }

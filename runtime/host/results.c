@@ -61,20 +61,43 @@ rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
     return code;
 }
 
-int
-rt_results_fit(const rt_program *p, const char *dir)
+/* The most checkpoints that the run adds to those that are there: all that are due, as far
+ * as --save-total-limit lets them be, the best, one that replaces another, one for a stop. */
+static double
+most_checkpoints(const rt_job *job)
 {
+    const rt_opts *o = job->opts;
+    rt_schedule s = rt_schedule_of(o, job->train->n, job->run->program->batch);
+    double due = 0, kept = (double)o->save_total_limit + o->load_best_model_at_end;
+    if (!strcmp(o->save_strategy, "steps"))
+        due = (double)(s.total / o->save_steps);
+    if (!strcmp(o->save_strategy, "epoch"))
+        due = (double)(s.total / s.per_epoch);
+    if (o->resume_from_checkpoint)
+        due = 0; /* most of them are there */
+    return 1 + (o->save_total_limit && kept < due ? kept : due);
+}
+
+int
+rt_results_fit(const rt_job *job)
+{
+    const rt_program *p = job->run->program;
+    const char *dir = job->opts->output_dir;
     struct statvfs fs;
-    int64_t need = 1 << 20;
+    int64_t results = 1 << 20, one = rt_checkpoint_bytes(job);
     for (int i = 0; i < p->nparam; i++)
         if (p->lora_r ? p->param[i].cls == RT_TRAIN : is_weight(&p->param[i]))
-            need += 8 * p->param[i].n; /* two files, or block-structured adapters */
+            results += 8 * p->param[i].n; /* two files, or block-structured adapters */
     if (statvfs(dir, &fs))
         return RT_OK; /* writing will tell */
+    double n = most_checkpoints(job), need = (double)results + n * (double)one;
     double room = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (room >= (double)need)
+    if (room >= need)
         return RT_OK;
     return rt_fail(RT_USER,
-                   "--output-dir %s: the results need %s, but the disk has %s left",
-                   dir, rt_bytes_text((double)need), rt_bytes_text(room));
+                   "--output-dir %s: the results (%s) and %.0f checkpoints of %s need "
+                   "%s, but the disk has %s left\n--save-total-limit, --save-steps and "
+                   "--save-strategy decide how many there are at once",
+                   dir, rt_bytes_text((double)results), n, rt_bytes_text((double)one),
+                   rt_bytes_text(need), rt_bytes_text(room));
 }
