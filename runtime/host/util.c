@@ -7,6 +7,7 @@
 #include <time.h>
 
 FILE *rt_out, *rt_err;
+const char *rt_name = "trainer";
 
 FILE *
 rt_report(void)
@@ -19,7 +20,7 @@ message(const char *kind, const char *fmt, va_list ap)
 {
     FILE *f = rt_err ? rt_err : stderr;
     fflush(rt_report());
-    fprintf(f, "trainer: %s: ", kind);
+    fprintf(f, "%s: %s: ", rt_name, kind);
     char text[4096];
     vsnprintf(text, sizeof text, fmt, ap);
     for (char *line = text, *end; line; line = end) {
