@@ -106,6 +106,8 @@ put_op(cg *c, const ir_op *op, ef_buf *out)
         ef_error(c->ctx, op->loc, E_CG_OP, ir_ops[op->code].name, "cpu", c->why);
     if (!code.n && !worth_a_line(op))
         return;
+    if (code.n && c->f == c->m->step && op->block->phase != IR_UPDATE && !c->why)
+        ef_putf(&code, "    rt_done(run, %d);\n", cg_new_call(c, op));
     cg_comment(out, 4, comment_of(c, op));
     if (code.n)
         ef_putf(out, "%s\n", code.s);
@@ -184,12 +186,14 @@ write_sources(cg *c, const char *dir)
     ef_buf kernels = {.arena = a}, header = {.arena = a}, makefile = {.arena = a};
     const char *src = ef_printf(a, "%s/src", dir);
     cg_name_values(c, &defines);
+    cg_find_infinite(c, c->m->step);
     put_step(c, &step);
     if (c->why)
         return false;
     cg_plan_h(c, &defines, &plan);
     if (!cg_input_table(c, &plan))
         return false;
+    cg_call_table(c, &plan);
     cg_program(c, &step);
     cg_kernels_text(c, &kernels, &header);
     cg_makefile(c->ctx, &makefile);

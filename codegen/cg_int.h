@@ -6,6 +6,7 @@
  *     lower_nn.c  embeddings, norms, attention, loss  /  the column `lower` of ops.def
  *     kernels.c   elementwise kernels
  *     tables.c    plan.h: addresses and constants
+ *     calls.c     plan.h: the calls and what they work on
  *     program.c   plan.h: params and inputs; the description of the program
  *     planjson.c  plan.json         weights.c  base.safetensors         build.c  the trainer
  *
@@ -50,6 +51,9 @@ typedef struct cg {
     EF_VEC(const char *) gemm_name;
     cg_table attn, head, move;
     EF_VEC(cg_kernel) kernel;
+    EF_VEC(const char *) call, tensor; /* rows of the tables */
+    ef_map tensor_of;                  /* ir_value* -> its row */
+    ef_map infinite;                   /* set of ir_value*: may hold infinities */
 } cg;
 
 /* ---- text.c ---- */
@@ -103,6 +107,13 @@ cg_emitter lw_none; /* of ops that a pass replaces */
 
 /* ---- kernels.c ---- */
 void cg_kernels_text(cg *, ef_buf *source, ef_buf *header);
+
+/* ---- calls.c ---- */
+/* Before anything of f is written: which values may hold infinities. */
+void cg_find_infinite(cg *, const ir_func *);
+/* A row for the call that was written for op; its number. */
+int cg_new_call(cg *, const ir_op *);
+void cg_call_table(cg *, ef_buf *);
 
 /* ---- tables.c ---- */
 /* C names of params, inputs and values; writes the macros that stand for them. */

@@ -415,6 +415,7 @@ cg_program(cg *c, ef_buf *b)
             c->m->units.n);
     ef_puts(b, "    .nparam = NPARAM,\n    .param = params,\n");
     ef_putf(b, "    .ninput = %d,\n    .input = inputs,\n", c->m->step->args.n);
+    ef_putf(b, "    .nop = %d,\n    .op = calls,\n    .tensor = tensors,\n", c->call.n);
     ef_putf(b, "    .ngemm = %d,\n    .gemm = gemms,\n", c->gemm.n);
     ef_putf(b, "    .arena_bytes = %" PRId64 ",\n    .bound_bytes = %" PRId64 ",\n",
             ir_meta_int(c->m, "arena_bytes", 0), ir_meta_int(c->m, "bound_bytes", 0));

@@ -91,9 +91,10 @@
 #define e_pooled e_first /* f32[2,8] */
 #define e_logits ((float *)(run->arena + 256)) /* f32[2,3] */
 #define e_scratch_logits ((void *)(run->arena + 0)) /* 192 bytes */
-#define e_loss ((float *)(run->arena + 128)) /* f32[] */
+#define e_loss ((float *)(run->arena + 192)) /* f32[] */
 #define e_right ((int64_t *)(run->arena + 64)) /* i64[] */
 #define e_prob ((float *)(run->arena + 0)) /* f32[2,3] */
+#define e_losses ((float *)(run->arena + 128)) /* f32[2] */
 
 /* Products: rt_gemm() takes the number of a row. */
 enum {
@@ -198,3 +199,90 @@ static const int64_t unit_bytes[][RT_NCLASSES] = {
 };
 
 static const char *const cpu_features[] = {RT_CPU_FEATURES NULL};
+
+/* Floats that the calls of micro() work on: name, op and ONNX node, place, shape,
+ * and whether infinities are meant. */
+static const rt_tensor tensors[] = {
+    /* 0 */ {"%e", "embed", "/emb/Gather", RT_ARENA, 0, 1536, 3, {2, 4, 8}, false},
+    /* 1 */ {"$word", NULL, NULL, RT_FROZEN, 0, 0, 2, {9, 8}, false},
+    /* 2 */ {"%p", "slice", "/types/Slice", RT_ARENA, 0, 0, 2, {1, 8}, false},
+    /* 3 */ {"$type", NULL, NULL, RT_TRAIN, 0, 0, 2, {2, 8}, false},
+    /* 4 */ {"%h0", "add", "/Add", RT_ARENA, 0, 1536, 3, {2, 4, 8}, false},
+    /* 5 */ {"%n", "layernorm", "/ln", RT_ARENA, 0, 1792, 3, {2, 4, 8}, false},
+    /* 6 */ {"%mean", "layernorm", "/ln", RT_ARENA, 0, 2944, 2, {2, 4}, false},
+    /* 7 */ {"%rstd", "layernorm", "/ln", RT_ARENA, 0, 3008, 2, {2, 4}, false},
+    /* 8 */ {"$ln.w", NULL, NULL, RT_FROZEN, 1, 0, 1, {8}, false},
+    /* 9 */ {"$ln.b", NULL, NULL, RT_FROZEN, 1, 64, 1, {8}, false},
+    /* 10 */ {"%qkv", "linear", "/qkv", RT_ARENA, 0, 0, 3, {2, 4, 24}, false},
+    /* 11 */ {"$qkv.w", NULL, NULL, RT_FROZEN, 1, 128, 2, {8, 24}, false},
+    /* 12 */ {"%t", "linear", "/qkv", RT_ARENA, 0, 2816, 3, {2, 4, 2}, false},
+    /* 13 */ {"$qkv.A", NULL, NULL, RT_TRAIN, 1, 0, 2, {2, 8}, false},
+    /* 14 */ {"%qkv.l", "lora_add", "/qkv", RT_ARENA, 0, 0, 3, {2, 4, 24}, false},
+    /* 15 */ {"$qkv.B", NULL, NULL, RT_TRAIN, 1, 64, 2, {8, 2}, false},
+    /* 16 */ {"%a", "attention", "/attn */ x /* y", RT_ARENA, 0, 2304, 3, {2, 4, 8}, false},
+    /* 17 */ {"%lse", "attention", "/attn */ x /* y", RT_ARENA, 0, 2880, 3, {2, 2, 4},
+        true},
+    /* 18 */ {"%s", "mul", "/Mul", RT_ARENA, 0, 2560, 3, {2, 4, 8}, false},
+    /* 19 */ {"%h1", "add", "/Add_1", RT_ARENA, 0, 768, 3, {2, 4, 8}, false},
+    /* 20 */ {"%first", "slice", "/head/Gather", RT_ARENA, 0, 1024, 3, {2, 1, 8}, false},
+    /* 21 */ {"%logits", "linear", "/head/Gemm", RT_ARENA, 0, 960, 2, {2, 3}, false},
+    /* 22 */ {"%pooled", NULL, NULL, RT_ARENA, 0, 1024, 2, {2, 8}, false},
+    /* 23 */ {"$cls.w", NULL, NULL, RT_TRAIN, 2, 0, 2, {3, 8}, false},
+    /* 24 */ {"$cls.b", NULL, NULL, RT_TRAIN, 2, 128, 1, {3}, false},
+    /* 25 */ {"%loss", "ce_grad", "loss", RT_ARENA, 0, 3072, 0, {0}, false},
+    /* 26 */ {"%logits.d", "ce_grad", "loss", RT_ARENA, 0, 1088, 2, {2, 3}, false},
+    /* 27 */ {"%pooled.d", "linear", "/head/Gemm", RT_ARENA, 0, 960, 2, {2, 8}, false},
+    /* 28 */ {"%cls.w.d", "linear_dw", "/head/Gemm", RT_GRAD, 2, 0, 2, {3, 8}, false},
+    /* 29 */ {"%cls.b.d", "reduce_sum", "/head/Gemm", RT_GRAD, 2, 128, 1, {3}, false},
+    /* 30 */ {"%h1.d", "unslice", "/head/Gather", RT_ARENA, 0, 2048, 3, {2, 4, 8}, false},
+    /* 31 */ {"%first.d", NULL, NULL, RT_ARENA, 0, 960, 3, {2, 1, 8}, false},
+    /* 32 */ {"%a.d", "mul", "/Mul", RT_ARENA, 0, 2560, 3, {2, 4, 8}, false},
+    /* 33 */ {"%qkv.l.d", "attention_grad", "/attn */ x /* y", RT_ARENA, 0, 768, 3,
+        {2, 4, 24}, false},
+    /* 34 */ {"%t.d", "lora_dt", "/qkv", RT_ARENA, 0, 448, 3, {2, 4, 2}, false},
+    /* 35 */ {"%qkv.B.d", "lora_db", "/qkv", RT_GRAD, 1, 64, 2, {8, 2}, false},
+    /* 36 */ {"%n.d", "linear", "/qkv", RT_ARENA, 0, 0, 3, {2, 4, 8}, false},
+    /* 37 */ {"%qkv.A.d", "linear_dw", "/qkv", RT_GRAD, 1, 0, 2, {2, 8}, false},
+    /* 38 */ {"%n.d.1", "linear", "/qkv", RT_ARENA, 0, 256, 3, {2, 4, 8}, false},
+    /* 39 */ {"%n.d.2", "add", "/qkv", RT_ARENA, 0, 0, 3, {2, 4, 8}, false},
+    /* 40 */ {"%h0.d", "layernorm_dx", "/ln", RT_ARENA, 0, 0, 3, {2, 4, 8}, false},
+    /* 41 */ {"%h0.d.1", "add", "/ln", RT_ARENA, 0, 2048, 3, {2, 4, 8}, false},
+    /* 42 */ {"%p.d.sum", "reduce_sum", "/Add", RT_ARENA, 0, 64, 1, {8}, false},
+    /* 43 */ {"%type.d", "unslice", "/types/Slice", RT_ARENA, 0, 0, 2, {2, 8}, false},
+    /* 44 */ {"%p.d", NULL, NULL, RT_ARENA, 0, 64, 2, {1, 8}, false},
+    /* 45 */ {"$type.grad", "accum", "/types/Slice", RT_GRAD, 0, 0, 2, {2, 8}, false},
+};
+
+/* The calls, by the number in rt_done(): unit, backward, ops that store nothing,
+ * tensors: first the results. */
+static const rt_op calls[] = {
+    /* 0 */ {0, false, NULL, 1, 2, (const int[]){0, 1}},
+    /* 1 */ {0, false, NULL, 1, 2, (const int[]){2, 3}},
+    /* 2 */ {0, false, NULL, 1, 2, (const int[]){4, 2}},
+    /* 3 */ {1, false, NULL, 3, 6, (const int[]){5, 6, 7, 4, 8, 9}},
+    /* 4 */ {1, false, NULL, 1, 3, (const int[]){10, 5, 11}},
+    /* 5 */ {1, false, NULL, 1, 3, (const int[]){12, 5, 13}},
+    /* 6 */ {1, false, NULL, 1, 3, (const int[]){14, 12, 15}},
+    /* 7 */ {1, false, NULL, 2, 3, (const int[]){16, 17, 14}},
+    /* 8 */ {1, false, "gelu (/Gelu)", 2, 4, (const int[]){18, 19, 16, 4}},
+    /* 9 */ {2, false, NULL, 1, 2, (const int[]){20, 19}},
+    /* 10 */ {2, false, NULL, 1, 4, (const int[]){21, 22, 23, 24}},
+    /* 11 */ {2, true, NULL, 2, 3, (const int[]){25, 26, 21}},
+    /* 12 */ {2, true, NULL, 1, 3, (const int[]){27, 26, 23}},
+    /* 13 */ {2, true, NULL, 1, 3, (const int[]){28, 22, 26}},
+    /* 14 */ {2, true, NULL, 1, 2, (const int[]){29, 26}},
+    /* 15 */ {2, true, NULL, 1, 2, (const int[]){30, 31}},
+    /* 16 */ {1, true, "gelu_d (/Gelu)", 1, 2, (const int[]){32, 30}},
+    /* 17 */ {1, true, NULL, 1, 5, (const int[]){33, 32, 14, 16, 17}},
+    /* 18 */ {1, true, NULL, 1, 3, (const int[]){34, 33, 15}},
+    /* 19 */ {1, true, NULL, 1, 3, (const int[]){35, 33, 12}},
+    /* 20 */ {1, true, NULL, 1, 3, (const int[]){36, 34, 13}},
+    /* 21 */ {1, true, NULL, 1, 3, (const int[]){37, 5, 34}},
+    /* 22 */ {1, true, NULL, 1, 3, (const int[]){38, 33, 11}},
+    /* 23 */ {1, true, NULL, 1, 2, (const int[]){39, 38}},
+    /* 24 */ {1, true, NULL, 1, 5, (const int[]){40, 4, 8, 6, 7}},
+    /* 25 */ {1, true, NULL, 1, 2, (const int[]){41, 40}},
+    /* 26 */ {0, true, NULL, 1, 2, (const int[]){42, 41}},
+    /* 27 */ {0, true, NULL, 1, 2, (const int[]){43, 44}},
+    /* 28 */ {0, true, NULL, 1, 2, (const int[]){45, 43}},
+};

@@ -9,12 +9,15 @@ step_embeddings(rt_run *run, rt_stream *st)
 {
     /* %e = embed $word, %input_ids : f32[2,4,8]  !"/emb/Gather" */
     rt_embed(st, s_e, w_word, in_input_ids, 8, 8);
+    rt_done(run, 0);
 
     /* %p = slice $type {axis=0} : f32[1,8]  !"/types/Slice" */
     rt_move(st, s_p, w_type, &move_0);
+    rt_done(run, 1);
 
     /* %h0 = add %e, %p : f32[2,4,8]  !"/Add" */
     k0(st, s_h0, s_e, s_p);
+    rt_done(run, 2);
 }
 
 /* ---- step: layer.0, forward ---- */
@@ -24,27 +27,33 @@ step_layer_0(rt_run *run, rt_stream *st)
     /* %n, %mean, %rstd = layernorm %h0, $ln.w, $ln.b {eps=1e-05} : f32[2,4,8],
      * f32[2,4], f32[2,4]  !"/ln" */
     rt_layernorm(st, s_n, s_mean, s_rstd, s_h0, w_ln_w, w_ln_b, 8, 8, 1e-05f);
+    rt_done(run, 3);
 
     /* %qkv = linear %n, $qkv.w : f32[2,4,24]  !"/qkv" */
     rt_gemm(st, gemm_8x24x8, s_qkv, s_n, w_qkv_w, NULL, s_scratch_qkv);
+    rt_done(run, 4);
 
     /* %t = linear %n, $qkv.A {tb=1} : f32[2,4,2]  !"/qkv" */
     rt_gemm(st, gemm_8x2x8_tb, s_t, s_n, w_qkv_A, NULL, s_scratch_t);
+    rt_done(run, 5);
 
     /* %qkv.l = lora_add %qkv, %t, $qkv.B {start=16, by=2} : f32[2,4,24]  !"/qkv" */
     rt_gemm(st, gemm_8x8x2_tb_add, s_qkv_l + 16, s_t, w_qkv_B, NULL, NULL);
+    rt_done(run, 6);
 
     /* %a, %lse = attention %qkv.l, %qkv.l, %qkv.l, %attention_mask {heads=2,
      * kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,8], f32[2,2,4]  !"/attn
      * ./ x .* y" */
     rt_attention(st, s_a, s_lse, s_qkv_l, s_qkv_l, s_qkv_l, in_attention_mask, &attn_0,
         s_scratch_a);
+    rt_done(run, 7);
 
     /* %half = const {value=0.5} : f32[] */
     /* %s = mul %a, %half : f32[2,4,8]  !"/Mul" */
     /* %g = gelu %s : f32[2,4,8]  !"/Gelu" */
     /* %h1 = add %h0, %g : f32[2,4,8]  !"/Add_1" */
     k1(st, s_s, s_h1, s_a, s_h0);
+    rt_done(run, 8);
 }
 
 /* ---- step: head, forward ---- */
@@ -53,10 +62,12 @@ step_head(rt_run *run, rt_stream *st)
 {
     /* %first = slice %h1 {axis=1} : f32[2,1,8]  !"/head/Gather" */
     rt_move(st, s_first, s_h1, &move_1);
+    rt_done(run, 9);
 
     /* %pooled = reshape %first : f32[2,8]  !"/head/Gather" */
     /* %logits = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]  !"/head/Gemm" */
     rt_gemm(st, gemm_2x3x8_tb_bias, s_logits, s_pooled, w_cls_w, w_cls_b, s_scratch_logits);
+    rt_done(run, 10);
 }
 
 /* ---- step: head, backward ---- */
@@ -65,20 +76,25 @@ step_head_bwd(rt_run *run, rt_stream *st)
 {
     /* %loss, %logits.d = ce_grad %logits, %targets, %scale : f32[], f32[2,3]  !"loss" */
     rt_ce_grad(st, s_loss, s_logits_d, s_logits, in_targets, in_scale, 2, 3);
+    rt_done(run, 11);
 
     /* %pooled.d = linear %logits.d, $cls.w : f32[2,8]  !"/head/Gemm" */
     rt_gemm(st, gemm_2x8x3, s_pooled_d, s_logits_d, w_cls_w, NULL, s_scratch_pooled_d);
+    rt_done(run, 12);
 
     /* %cls.w.d = linear_dw %pooled, %logits.d {tb=1} : f32[3,8]  !"/head/Gemm" */
     rt_gemm(st, gemm_3x8x2_ta_add, g_cls_w, s_logits_d, s_pooled, NULL, NULL);
+    rt_done(run, 13);
 
     /* %cls.b.d = reduce_sum %logits.d {axes=[0]} : f32[3]  !"/head/Gemm" */
     rt_colsum(st, g_cls_b, s_logits_d, 2, 3, 3, true, NULL);
+    rt_done(run, 14);
 
     /* %first.d = reshape %pooled.d : f32[2,1,8]  !"/head/Gather" */
     /* %h1.d = unslice %first.d {axis=1} : f32[2,4,8]  !"/head/Gather" */
     rt_zero(st, s_h1_d, 256);
     rt_move(st, s_h1_d, s_first_d, &move_2);
+    rt_done(run, 15);
 }
 
 /* ---- step: layer.0, backward ---- */
@@ -88,36 +104,46 @@ step_layer_0_bwd(rt_run *run, rt_stream *st)
     /* %s.d = gelu_d %h1.d, %s : f32[2,4,8]  !"/Gelu" */
     /* %a.d = mul %s.d, %half : f32[2,4,8]  !"/Mul" */
     k2(st, s_a_d, s_h1_d, s_s);
+    rt_done(run, 16);
 
     /* %qkv.l.d = attention_grad %a.d, %qkv.l, %qkv.l, %qkv.l, %a, %lse, %attention_mask
      * {heads=2, kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,24]  !"/attn
      * ./ x .* y" */
     rt_attention_grad(st, s_qkv_l_d, s_qkv_l_d, s_qkv_l_d, s_a_d, s_qkv_l, s_qkv_l,
         s_qkv_l, s_a, s_lse, in_attention_mask, &attn_0, NULL);
+    rt_done(run, 17);
 
     /* %t.d = lora_dt %qkv.l.d, $qkv.B {start=16, by=2} : f32[2,4,2]  !"/qkv" */
     rt_gemm(st, gemm_8x2x8, s_t_d, s_qkv_l_d + 16, w_qkv_B, NULL, NULL);
+    rt_done(run, 18);
 
     /* %qkv.B.d = lora_db %qkv.l.d, %t {start=16, len=8, by=2} : f32[8,2]  !"/qkv" */
     rt_gemm(st, gemm_8x2x8_ta_add, g_qkv_B, s_qkv_l_d + 16, s_t, NULL, NULL);
+    rt_done(run, 19);
 
     /* %n.d = linear %t.d, $qkv.A : f32[2,4,8]  !"/qkv" */
     rt_gemm(st, gemm_8x8x2, s_n_d, s_t_d, w_qkv_A, NULL, s_scratch_n_d);
+    rt_done(run, 20);
 
     /* %qkv.A.d = linear_dw %n, %t.d {tb=1} : f32[2,8]  !"/qkv" */
     rt_gemm(st, gemm_2x8x8_ta_add, g_qkv_A, s_t_d, s_n, NULL, NULL);
+    rt_done(run, 21);
 
     /* %n.d.1 = linear %qkv.l.d, $qkv.w {tb=1} : f32[2,4,8]  !"/qkv" */
     rt_gemm(st, gemm_8x8x24_tb, s_n_d_1, s_qkv_l_d, w_qkv_w, NULL, s_scratch_n_d_1);
+    rt_done(run, 22);
 
     /* %n.d.2 = add %n.d, %n.d.1 : f32[2,4,8]  !"/qkv" */
     k3(st, s_n_d_2, s_n_d, s_n_d_1);
+    rt_done(run, 23);
 
     /* %h0.d = layernorm_dx %n.d.2, %h0, $ln.w, %mean, %rstd : f32[2,4,8]  !"/ln" */
     rt_layernorm_dx(st, s_h0_d, s_n_d_2, s_h0, w_ln_w, s_mean, s_rstd, 8, 8);
+    rt_done(run, 24);
 
     /* %h0.d.1 = add %h1.d, %h0.d : f32[2,4,8]  !"/ln" */
     k3(st, s_h0_d_1, s_h1_d, s_h0_d);
+    rt_done(run, 25);
 }
 
 /* ---- step: embeddings, backward ---- */
@@ -126,14 +152,17 @@ step_embeddings_bwd(rt_run *run, rt_stream *st)
 {
     /* %p.d.sum = reduce_sum %h0.d.1 {axes=[0,1]} : f32[8]  !"/Add" */
     rt_colsum(st, s_p_d_sum, s_h0_d_1, 8, 8, 8, false, NULL);
+    rt_done(run, 26);
 
     /* %p.d = reshape %p.d.sum : f32[1,8]  !"/Add" */
     /* %type.d = unslice %p.d {axis=0} : f32[2,8]  !"/types/Slice" */
     rt_zero(st, s_type_d, 64);
     rt_move(st, s_type_d, s_p_d, &move_3);
+    rt_done(run, 27);
 
     /* accum $type.grad, %type.d  !"/types/Slice" */
     rt_add_to(st, g_type, s_type_d, 16);
+    rt_done(run, 28);
 }
 
 static void
@@ -241,9 +270,9 @@ eval_head(rt_run *run, rt_stream *st)
     /* %logits = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]  !"/head/Gemm" */
     rt_gemm(st, gemm_2x3x8_tb_bias, e_logits, e_pooled, w_cls_w, w_cls_b, e_scratch_logits);
 
-    /* %loss, %right, %prob, %losses = ce %logits, %targets, %scale : f32[], i64[], f32[2,3], f32[2]
-     * !"loss" */
-    rt_ce(st, e_loss, e_right, e_prob, e_logits, in_targets, in_scale, 2, 3);
+    /* %loss, %right, %prob, %losses = ce %logits, %targets, %scale : f32[], i64[],
+     * f32[2,3], f32[2]  !"loss" */
+    rt_ce(st, e_loss, e_right, e_prob, e_losses, e_logits, in_targets, in_scale, 2, 3);
 }
 
 static void
@@ -270,7 +299,7 @@ static const rt_program program = {
     .vocab = 0,
     .labels = 3,
     .pad = 0,
-    .hash = "388f7e2e2994c518",
+    .hash = "6914a3e5603e3731",
     .threads = 2,
     .cpu_features = cpu_features,
     .nunit = 3,
@@ -280,16 +309,21 @@ static const rt_program program = {
     .param = params,
     .ninput = 4,
     .input = inputs,
+    .nop = 29,
+    .op = calls,
+    .tensor = tensors,
     .ngemm = 11,
     .gemm = gemms,
     .arena_bytes = 3136,
     .bound_bytes = 3136,
     .loss_at = 3072,
     .norm2_at = 0,
-    .eval_loss_at = 128,
+    .eval_loss_at = 192,
     .eval_right_at = 64,
     .eval_prob_at = 0,
     .eval_pred_at = -1,
+    .eval_value_at = -1,
+    .eval_row_loss_at = -1,
     .lora_r = 2,
     .lora_alpha = 4,
     .lora_scale = 2,
