@@ -1,0 +1,163 @@
+/* curve.c -- see curve.h. */
+#include "curve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMOOTH_SHARE = 40, SMOOTH_FROM = 20 }; /* window: 1/40 of the run on each side */
+
+rt_curve
+rt_curve_of(const char *key)
+{
+    return (rt_curve){.key = strdup(key),
+                      .per = 1,
+                      .bucket = rt_new(RT_CURVE_BUCKETS, sizeof(rt_bucket))};
+}
+
+void
+rt_curve_free(rt_curve *c)
+{
+    free(c->key);
+    free(c->bucket);
+    *c = (rt_curve){0};
+}
+
+/* b follows a. */
+static rt_bucket
+joined(rt_bucket a, rt_bucket b)
+{
+    rt_bucket j = a.n ? a : b;
+    j.first = a.first;
+    j.rows = a.rows + b.rows;
+    if (!a.n || !b.n)
+        return j;
+    j.n = a.n + b.n;
+    j.sum = a.sum + b.sum;
+    j.steps = a.steps + b.steps;
+    j.low = b.low.value < a.low.value ? b.low : a.low;
+    j.high = b.high.value > a.high.value ? b.high : a.high;
+    return j;
+}
+
+static void
+halve(rt_curve *c)
+{
+    for (int i = 0; i < c->nbucket / 2; i++)
+        c->bucket[i] = joined(c->bucket[2 * i], c->bucket[2 * i + 1]);
+    c->nbucket /= 2;
+    c->per *= 2;
+}
+
+void
+rt_curve_add(rt_curve *c, double step, double value)
+{
+    rt_point p = {step, value};
+    rt_bucket one = {.rows = 1, .first = step};
+    bool full = c->nbucket && c->bucket[c->nbucket - 1].rows == c->per;
+    if (isfinite(value)) {
+        one = (rt_bucket){1, 1, value, step, p, p, step};
+        c->low = c->n && c->low.value <= value ? c->low : p;
+        c->high = c->n && c->high.value >= value ? c->high : p;
+        c->last = p;
+        c->sum += value;
+        c->n++;
+    }
+    c->rows++;
+    if (full && c->nbucket == RT_CURVE_BUCKETS)
+        halve(c);
+    if (full || !c->nbucket)
+        c->bucket[c->nbucket++] = one;
+    else
+        c->bucket[c->nbucket - 1] = joined(c->bucket[c->nbucket - 1], one);
+}
+
+static void
+put_list(rt_text *t, const char *name, const double *x, int n, const char *format)
+{
+    rt_putf(t, ", \"%s\": [", name);
+    for (int i = 0; i < n; i++) {
+        rt_putf(t, i ? "," : "");
+        rt_putf(t, isfinite(x[i]) ? format : "null", x[i]);
+    }
+    rt_putf(t, "]");
+}
+
+static void
+put_points(rt_text *t, const rt_point *p, int n)
+{
+    double *x = rt_new((size_t)n + 1, sizeof *x);
+    for (int i = 0; i < n; i++)
+        x[i] = p[i].step;
+    put_list(t, "x", x, n, "%.10g");
+    for (int i = 0; i < n; i++)
+        x[i] = p[i].value;
+    put_list(t, "y", x, n, "%.6g");
+    free(x);
+}
+
+/* The extremes of each bucket in the order of their steps; a bucket without a value is a
+ * gap. At most two a bucket; returns how many. */
+static int
+points(const rt_curve *c, rt_point *p)
+{
+    int n = 0;
+    for (int i = 0; i < c->nbucket; i++) {
+        const rt_bucket *b = &c->bucket[i];
+        bool up = b->low.step <= b->high.step;
+        if (!b->n) {
+            p[n++] = (rt_point){b->first, NAN};
+            continue;
+        }
+        p[n++] = up ? b->low : b->high;
+        if (b->low.step != b->high.step)
+            p[n++] = up ? b->high : b->low;
+    }
+    return n;
+}
+
+/* A mean of each bucket and `side` neighbours on both sides, fewer at the ends so that the
+ * window stays even. */
+static int
+smoothed(const rt_curve *c, int side, rt_point *p)
+{
+    int n = 0;
+    for (int i = 0; i < c->nbucket; i++) {
+        int s = i < side ? i : side;
+        s = c->nbucket - 1 - i < s ? c->nbucket - 1 - i : s;
+        double sum = 0, count = 0;
+        for (int k = i - s; k <= i + s; k++) {
+            sum += c->bucket[k].sum;
+            count += (double)c->bucket[k].n;
+        }
+        const rt_bucket *b = &c->bucket[i];
+        if (count > 0)
+            p[n++] = (rt_point){b->n ? b->steps / (double)b->n : b->first, sum / count};
+    }
+    return n;
+}
+
+void
+rt_curve_json(const rt_curve *c, bool smooth, rt_text *t)
+{
+    rt_point *p = rt_new(2 * (size_t)c->nbucket + 1, sizeof *p);
+    int side = c->nbucket / SMOOTH_SHARE;
+    rt_putf(t, "{\"key\": ");
+    rt_put_json(t, c->key);
+    rt_putf(t, ", \"rows\": %lld, \"per\": %lld", (long long)c->rows,
+            (long long)c->per);
+    if (c->n)
+        rt_putf(t,
+                ", \"mean\": %.9g, \"last\": [%.10g,%.9g], \"low\": [%.10g,%.9g], "
+                "\"high\": [%.10g,%.9g]",
+                c->sum / (double)c->n, c->last.step, c->last.value, c->low.step,
+                c->low.value, c->high.step, c->high.value);
+    put_points(t, p, points(c, p));
+    if (smooth && c->n >= SMOOTH_FROM && side) {
+        rt_putf(t, ", \"smooth\": {\"over\": %lld", (2 * side + 1) * (long long)c->per);
+        put_points(t, p, smoothed(c, side, p));
+        rt_putf(t, "}");
+    }
+    rt_putf(t, "}");
+    free(p);
+}
