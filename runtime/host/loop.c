@@ -114,15 +114,32 @@ micro_batches(loop *l, int64_t supervised, double *loss, int64_t *tokens)
     return RT_OK;
 }
 
+/* rt_bad_step.fill: micro-batch m of the step once more. */
+static int64_t
+fill_again(void *data, int64_t m, const int64_t **row)
+{
+    loop *l = data;
+    int64_t n = micro_rows(l, m * l->schedule.batch);
+    *row = l->row;
+    return rt_batch_fill(l->run, l->job->train, l->row, n) < 0 ? -1 : n;
+}
+
 static int
 not_finite(loop *l, const char *what)
 {
+    rt_train_state *s = l->state;
+    rt_bad_step bad = {.step = s->step + 1,
+                       .updates = s->updates,
+                       .saved = l->saved,
+                       .what = what,
+                       .micros = (l->now.n + l->schedule.batch - 1) / l->schedule.batch,
+                       .fill = fill_again,
+                       .loop = l};
     rt_progress_clear(&l->progress);
-    l->end = "not finite";
-    return rt_fail(RT_USER,
-                   "step %lld: the %s is not finite (learning rate %.3g)\nlower "
-                   "--learning-rate, warm up, or clip with --max-grad-norm",
-                   (long long)l->state->step + 1, what, l->run->hyper.lr);
+    int code = rt_nonfinite(l->job, &bad);
+    s->skipped += !code;
+    l->end = code ? "not finite" : l->end;
+    return code;
 }
 
 static void
