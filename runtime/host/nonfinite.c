@@ -77,7 +77,7 @@ rt_check_op(rt_run *run, int number)
 
 /* ---- what was found ---- */
 
-/* "3 of 4096 values, the first (nan) at [0,17]" */
+/* "3 of 4096 values, the first (nan) at [0,17]", or "nan" for a single value */
 static void
 put_scan(rt_text *out, const rt_tensor *t, const rt_scan *s)
 {
@@ -89,9 +89,13 @@ put_scan(rt_text *out, const rt_tensor *t, const rt_scan *s)
         index[i] = left % t->dim[i];
         left /= t->dim[i];
     }
+    const char *first = at == s->nan_at ? "nan" : "inf";
+    if (n == 1) {
+        rt_putf(out, "%s", first);
+        return;
+    }
     rt_putf(out, "%lld of %lld values, the first (%s) at [",
-            (long long)(s->nans + (infs ? s->infs : 0)), (long long)n,
-            at == s->nan_at ? "nan" : "inf");
+            (long long)(s->nans + (infs ? s->infs : 0)), (long long)n, first);
     for (int i = 0; i < t->rank; i++)
         rt_putf(out, "%s%lld", i ? "," : "", (long long)index[i]);
     rt_putf(out, "]");
@@ -177,16 +181,13 @@ put_without_op(rt_text *out, rt_run *run, const rt_bad_step *b)
         largest = s.largest;
         most = &p->param[i];
     }
-    if (strcmp(b->what, "loss") && most && !isfinite(norm2)) {
-        bool torch;
-        char *name = rt_public_name(most, &torch);
+    if (strcmp(b->what, "loss") && most && !isfinite(norm2))
         rt_putf(
             out,
             "all results are finite, but not the sum of the gradients' squares: the "
-            "largest gradient is %.3g, in %s",
-            (double)largest, name);
-        free(name);
-    } else
+            "largest gradient is %.3g, of $%s",
+            (double)largest, most->name);
+    else
         rt_putf(out, "run once more, the step is finite: suspect memory or processor");
 }
 

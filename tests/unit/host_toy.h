@@ -63,6 +63,37 @@ static const char *const toy_unit[] = {"embeddings", "head"};
 static const int64_t toy_bytes[][RT_NCLASSES] = {{128, 128, 128, 128, 0, 0},
                                                  {128, 128, 128, 128, 0, 0}};
 
+/* micro() is two calls, with their results and operands. */
+static const rt_tensor toy_tensor[] = {
+    {"%loss", "ce_grad", "loss", RT_ARENA, 0, TOY_LOSS, 0, {0}, false},
+    {"$fc.weight.grad",
+     "linear_dw",
+     "/fc/MatMul",
+     RT_GRAD,
+     1,
+     0,
+     2,
+     {TOY_H, TOY_C},
+     false},
+    {"$fc.bias.grad", "reduce_sum", "/fc/Add", RT_GRAD, 1, 64, 1, {TOY_C}, false},
+    {"$emb.weight.grad",
+     "embed_grad",
+     "/emb/Gather",
+     RT_GRAD,
+     0,
+     0,
+     2,
+     {TOY_V, TOY_H},
+     false},
+    {"$emb.weight", NULL, NULL, RT_TRAIN, 0, 0, 2, {TOY_V, TOY_H}, false},
+    {"$fc.weight", NULL, NULL, RT_TRAIN, 1, 0, 2, {TOY_H, TOY_C}, false},
+    {"$fc.bias", NULL, NULL, RT_TRAIN, 1, 64, 1, {TOY_C}, false},
+};
+static const rt_op toy_op[] = {
+    {1, false, "linear (/fc/MatMul)", 1, 4, (const int[]){0, 4, 5, 6}},
+    {1, true, NULL, 3, 4, (const int[]){1, 2, 3, 5}},
+};
+
 typedef struct toy_row {
     double h[TOY_H], p[TOY_C], n;
 } toy_row;
@@ -118,6 +149,8 @@ toy_micro(rt_run *r)
         }
     }
     *(float *)(r->arena + TOY_LOSS) = (float)loss;
+    rt_done(r, 0);
+    rt_done(r, 1);
 }
 
 static inline void
@@ -174,6 +207,9 @@ toy_program(void)
                         .param = toy_param,
                         .ninput = 4,
                         .input = toy_input,
+                        .nop = 2,
+                        .op = toy_op,
+                        .tensor = toy_tensor,
                         .arena_bytes = TOY_ARENA,
                         .bound_bytes = TOY_ARENA,
                         .loss_at = TOY_LOSS,
