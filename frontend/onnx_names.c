@@ -1,9 +1,11 @@
 /* onnx_names.c -- weights become params, with the names that PyTorch gave them.
  *
- * A weight is every float initializer or Constant of more than one element. Exporters fold
- * transposes into new initializers without a name ("onnx::MatMul_302"); their names come
- * from the bias that is added next, else from the node's scope. What stands in front of all
- * scopes is learnt from the weights that kept their names.
+ * A weight is every float initializer or Constant of more than one element, and of one
+ * element a vector with the name of a module's weight or bias (a regression's head has such
+ * a bias); other single numbers are constants. Exporters fold transposes into new
+ * initializers without a name ("onnx::MatMul_302"); their names come from the bias that is
+ * added next, else from the node's scope. What stands in front of all scopes is learnt from
+ * the weights that kept their names.
  *
  * Exporters also merge vectors of equal values, through an Identity or not, though they are
  * no ties. Readers of a vector are grouped by the name that each would give it; every group
@@ -119,9 +121,14 @@ name_param(fe_imp *im, fe_param *p, const fe_use *u)
 /* ---- weights and who reads them ---- */
 
 static bool
-is_weight(const fe_tensor *t)
+is_weight(const fe_tensor *t, const char *name)
 {
-    return t->count != 1 && ir_dtypes[t->dtype].is_float;
+    if (!ir_dtypes[t->dtype].is_float)
+        return false;
+    const char *dot = strrchr(name, '.');
+    bool named = dot && fe_is_torch_name(name) &&
+                 (!strcmp(dot, ".bias") || !strcmp(dot, ".weight"));
+    return t->count != 1 || (t->rank == 1 && named);
 }
 
 static fe_weight *
@@ -142,7 +149,7 @@ add_constant(fe_imp *im, const fe_node *n)
 {
     const Onnx__AttributeProto *a = fe_node_attr(n->p, "value");
     const fe_tensor *t = a && a->t ? fe_tensor_of(im->f, a->t) : NULL;
-    if (t && is_weight(t))
+    if (t && is_weight(t, n->out[0]))
         add_weight(im, t, n->out[0]);
 }
 
@@ -176,8 +183,9 @@ scan_node(fe_imp *im, fe_node *n, fe_node *owner)
             continue;
         for (size_t k = 0; k < g->n_initializer; k++) {
             const fe_tensor *t = fe_tensor_of(im->f, g->initializer[k]);
-            if (is_weight(t))
-                add_weight(im, t, ef_intern(im->ctx, t->name));
+            const char *name = ef_intern(im->ctx, t->name);
+            if (is_weight(t, name))
+                add_weight(im, t, name);
         }
         fe_graph *branch = fe_branch(im, g);
         for (int k = 0; k < branch->n; k++)
@@ -310,7 +318,7 @@ fe_params(fe_imp *im)
 {
     for (int i = 0; i < im->f->inits.n; i++) {
         const fe_tensor *t = im->f->inits.val[i];
-        if (is_weight(t))
+        if (is_weight(t, im->f->inits.key[i]))
             add_weight(im, t, im->f->inits.key[i]);
     }
     for (int i = 0; i < im->main->order.n; i++)

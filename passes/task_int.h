@@ -38,7 +38,7 @@ const char *task_output_name(const task *, int i);
 /* ---- trainable.c ---- */
 /* Marks (value->aux) what has a differentiable way to the loss. */
 void task_mark_reached(const ir_func *);
-/* Is p a weight that could be trained: not a constant, of floats, more than one element? */
+/* Is p a weight that could be trained: not a constant, of floats, no scalar? */
 bool task_is_weight(const ir_param *);
 /* Classes of all weights: `base` for those that the loss reaches, frozen for the others, and
  * then --freeze and --trainable. tell: reports it. false: said why. */

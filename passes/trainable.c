@@ -35,8 +35,7 @@ bool
 task_is_weight(const ir_param *p)
 {
     return (p->cls == IR_TRAIN || p->cls == IR_FROZEN) &&
-           ir_dtypes[p->value->type->dtype].is_float &&
-           ir_type_count(p->value->type) > 1;
+           ir_dtypes[p->value->type->dtype].is_float && p->value->type->rank > 0;
 }
 
 /* By its name, PyTorch's, the initializer's or that of a tied one. */

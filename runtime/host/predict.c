@@ -2,73 +2,201 @@
  *
  * Sequence classification:  {"label": 1, "probabilities": [0.1, 0.9]}
  * Token classification:     {"label": [0, 2], "probabilities": [[..], [..]]}, a token each
- * Language models:          {"label": [17, 4]}: the likeliest token at each position; for a
- *                           causal model that is the next one
+ * Masked language model:    {"label": [17, 4]}: the likeliest token at each position
+ * Causal language model:    {"label": [17, 4], "next": 4}: the likeliest next token after
+ *                           each position, and the one that goes on after the row
+ * Regression:               {"prediction": [2.5]}, a number an output
+ *
+ * A row with labels has "loss", too: the mean over its supervised tokens or values, before
+ * any update; a causal model has it of every row, since the row's own tokens are labels where
+ * none are given. A number that is not finite is null.
  */
 #include "host_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct sample { /* a row of the batch that eval() has seen */
+    const rt_run *run;
+    const rt_data *data;
+    int64_t b, row, length; /* place in the batch, number in the data, tokens */
+} sample;
+
+/* What lies in the arena `at` bytes from its beginning; NULL: nothing does. */
+static const void *
+result(const rt_run *run, int64_t at)
+{
+    return at < 0 ? NULL : run->arena + at;
+}
+
+/* ---- the loss of a row ---- */
+
+static int64_t
+count_values(const sample *s)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < s->run->program->labels; k++)
+        n += !isnan(rt_data_value(s->data, s->row, k));
+    return n;
+}
+
+/* Sum of the losses of the row's tokens that have a label; how many they are. */
+static int64_t
+token_losses(const sample *s, const float *loss, double *sum)
+{
+    int64_t n = 0, shift = s->data->causal;
+    for (int64_t t = 0; t + shift < s->length; t++) {
+        if (rt_data_label(s->data, s->row, t + shift) == RT_IGNORE)
+            continue;
+        *sum += (double)loss[s->b * s->run->program->seq + t];
+        n++;
+    }
+    return n;
+}
+
 static void
-put_class(rt_text *label, rt_text *probabilities, const float *p, int64_t n)
+put_number(rt_text *t, double x)
+{
+    if (isfinite(x))
+        rt_putf(t, "%.7g", x);
+    else
+        rt_putf(t, "null");
+}
+
+/* , "loss": .. where the row has labels */
+static void
+put_loss(rt_text *line, const sample *s)
+{
+    const rt_program *p = s->run->program;
+    const float *loss = result(s->run, p->eval_row_loss_at);
+    if (!loss)
+        return;
+    double sum = s->data->row_labels ? (double)loss[s->b] : 0;
+    int64_t n;
+    if (p->eval_value_at >= 0)
+        n = count_values(s);
+    else if (s->data->row_labels)
+        n = rt_data_label(s->data, s->row, 0) != RT_IGNORE;
+    else
+        n = token_losses(s, loss, &sum);
+    if (!n)
+        return;
+    rt_putf(line, ", \"loss\": ");
+    put_number(line, sum / (double)n);
+}
+
+/* ---- what is predicted ---- */
+
+static int64_t
+best_of(const float *p, int64_t n)
 {
     int64_t best = 0;
-    for (int64_t c = 0; c < n; c++) {
-        rt_putf(probabilities, "%s%.6g", c ? ", " : "[", (double)p[c]);
+    for (int64_t c = 0; c < n; c++)
         best = p[c] > p[best] ? c : best;
-    }
-    rt_putf(probabilities, "]");
-    rt_putf(label, "%lld", (long long)best);
+    return best;
 }
 
-/* One row of the batch as a line of text; free it. */
-static char *
-row_text(const rt_run *run, const rt_data *d, int64_t b, int64_t length)
+static void
+put_numbers(rt_text *t, const float *x, int64_t n)
 {
-    const rt_program *p = run->program;
-    const float *prob =
-        p->eval_prob_at < 0 ? NULL : (float *)(run->arena + p->eval_prob_at);
-    const int64_t *pred =
-        p->eval_pred_at < 0 ? NULL : (int64_t *)(run->arena + p->eval_pred_at);
-    rt_text label = {0}, more = {0};
-    if (prob && d->row_labels)
-        put_class(&label, &more, prob + b * p->labels, p->labels);
-    for (int64_t t = 0; t < length && !d->row_labels; t++) {
-        rt_putf(&label, t ? ", " : "[");
-        rt_putf(&more, t ? ", " : "[");
-        if (prob)
-            put_class(&label, &more, prob + (b * p->seq + t) * p->labels, p->labels);
-        else
-            rt_putf(&label, "%lld", (long long)(pred ? pred[b * p->seq + t] : -1));
+    for (int64_t i = 0; i < n; i++) {
+        rt_putf(t, i ? ", " : "[");
+        put_number(t, (double)x[i]);
     }
-    if (!d->row_labels) {
-        rt_putf(&label, "]");
-        rt_putf(&more, "]");
-    }
-    rt_text line = {0};
-    rt_putf(&line, "{\"label\": %s", label.s);
-    if (prob)
-        rt_putf(&line, ", \"probabilities\": %s", more.s);
-    rt_putf(&line, "}\n");
-    free(label.s);
-    free(more.s);
-    return line.s;
+    rt_putf(t, "]");
 }
 
+static void
+put_class(rt_text *line, const sample *s, const float *prob)
+{
+    int64_t n = s->run->program->labels;
+    rt_putf(line, "{\"label\": %lld, \"probabilities\": ",
+            (long long)best_of(prob + s->b * n, n));
+    put_numbers(line, prob + s->b * n, n);
+}
+
+/* Of each token: its class, or the likeliest token. */
+static void
+put_tokens(rt_text *line, const sample *s, const float *prob, const int64_t *pred)
+{
+    const rt_program *p = s->run->program;
+    int64_t n = p->labels ? p->labels : p->vocab, at = s->b * p->seq, id = -1;
+    rt_putf(line, "{\"label\": [");
+    for (int64_t t = 0; t < s->length; t++) {
+        id = prob ? best_of(prob + (at + t) * n, n) : pred[at + t];
+        rt_putf(line, "%s%lld", t ? ", " : "", (long long)id);
+    }
+    rt_putf(line, "]");
+    if (s->data->causal)
+        rt_putf(line, ", \"next\": %lld", (long long)id);
+    if (!p->labels)
+        return;
+    rt_putf(line, ", \"probabilities\": [");
+    for (int64_t t = 0; t < s->length; t++) {
+        rt_putf(line, t ? ", " : "");
+        put_numbers(line, prob + (at + t) * n, n);
+    }
+    rt_putf(line, "]");
+}
+
+static void
+put_row(rt_text *line, const sample *s)
+{
+    const rt_program *p = s->run->program;
+    const float *value = result(s->run, p->eval_value_at);
+    const float *prob = result(s->run, p->eval_prob_at);
+    if (value) {
+        rt_putf(line, "{\"prediction\": ");
+        put_numbers(line, value + s->b * p->labels, p->labels);
+    } else if (prob && s->data->row_labels) {
+        put_class(line, s, prob);
+    } else {
+        put_tokens(line, s, prob, result(s->run, p->eval_pred_at));
+    }
+    put_loss(line, s);
+    rt_putf(line, "}\n");
+}
+
+/* f NULL: to stdout. */
 static int
-write_batch(rt_run *run, const rt_data *d, int64_t first, int64_t n, rt_file *f)
+write_batch(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n,
+            rt_file *f)
 {
     int code = RT_OK;
     for (int64_t b = 0; b < n && !code; b++) {
-        int64_t length = rt_data_length(d, first + b);
-        char *line = row_text(run, d, b, length);
+        sample s = {run, d, b, row[b], rt_data_length(d, row[b])};
+        rt_text line = {0};
+        if (s.length < 0)
+            return RT_USER; /* said why */
+        put_row(&line, &s);
         if (f)
-            code = rt_file_write(f, line, strlen(line));
-        else
-            fputs(line, stdout);
-        free(line);
+            code = rt_file_write(f, line.s, line.n);
+        else if (fputs(line.s, stdout) < 0)
+            code = rt_fail(RT_USER, "predictions: writing to stdout failed");
+        free(line.s);
     }
+    return code;
+}
+
+static int
+predict_rows(rt_run *run, const rt_data *d, rt_file *f)
+{
+    const rt_program *p = run->program;
+    int64_t *row = rt_new((size_t)p->batch, sizeof *row), n;
+    rt_order order = {.n = d->n};
+    int code = RT_OK;
+    rt_set_scale(run, 1);
+    for (int64_t at = 0; at < d->n && !code; at += n) {
+        n = rt_order_rows(&order, 0, at, p->batch, row);
+        if (rt_batch_fill(run, d, row, n) < 0)
+            code = RT_USER;
+        if (code)
+            break;
+        p->eval(run);
+        code = write_batch(run, d, row, n, f);
+    }
+    free(row);
     return code;
 }
 
@@ -76,24 +204,18 @@ int
 rt_predict(rt_run *run, rt_data *d, const char *to)
 {
     const rt_program *p = run->program;
-    if (p->eval_prob_at < 0 && p->eval_pred_at < 0)
+    if (p->eval_prob_at < 0 && p->eval_pred_at < 0 && p->eval_value_at < 0)
         return rt_fail(RT_USER, "--predict: this trainer computes no predictions");
     rt_file f;
     int code = to ? rt_file_open(&f, to) : RT_OK;
-    int64_t *row = rt_new((size_t)p->batch, sizeof *row);
-    rt_order order = {.n = d->n};
-    rt_set_scale(run, 1);
-    for (int64_t m = 0; m * p->batch < d->n && !code; m++) {
-        int64_t n = rt_order_rows(&order, 0, m * p->batch, p->batch, row);
-        rt_batch_fill(run, d, row, n);
-        p->eval(run);
-        code = write_batch(run, d, m * p->batch, n, to ? &f : NULL);
-    }
-    free(row);
-    if (to)
+    if (!code)
+        code = predict_rows(run, d, to ? &f : NULL);
+    if (to) {
+        f.code = f.code ? f.code : code; /* rows that are not whole make no file */
         code = rt_file_done(&f);
-    else if (fflush(stdout) || ferror(stdout))
+    } else if (!code && (fflush(stdout) || ferror(stdout))) {
         code = rt_fail(RT_USER, "predictions: writing to stdout failed");
+    }
     if (!code)
         rt_say("saved", "%s: %lld predictions", to ? to : "stdout", (long long)d->n);
     return code;

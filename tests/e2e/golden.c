@@ -186,6 +186,16 @@ tensor_max(const tensor *t)
     return m;
 }
 
+/* A number of a row; what is no number (not supervised) is null. */
+static void
+number_write(FILE *f, double x)
+{
+    if (isnan(x))
+        fputs("null", f);
+    else
+        fprintf(f, "%.9g", x);
+}
+
 /* One row i of every tensor of the batch, as a JSON object on a line. */
 static void
 row_write(FILE *f, const tensors *golden, const char *prefix, int64_t i)
@@ -198,8 +208,10 @@ row_write(FILE *f, const tensors *golden, const char *prefix, int64_t i)
         int64_t len = t->n / t->dim[0];
         fprintf(f, "%s\"%s\": %s", sep, t->name + strlen(prefix),
                 t->rank > 1 ? "[" : "");
-        for (int64_t c = 0; c < len; c++)
-            fprintf(f, "%s%.0f", c ? ", " : "", t->data[i * len + c]);
+        for (int64_t c = 0; c < len; c++) {
+            fputs(c ? ", " : "", f);
+            number_write(f, t->data[i * len + c]);
+        }
         fputs(t->rank > 1 ? "]" : "", f);
         sep = ", ";
     }

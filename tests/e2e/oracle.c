@@ -71,7 +71,7 @@ count_supervised(const tensor *labels, bool causal)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < labels->n; i++)
-        n += target(labels, i, causal) != -100;
+        n += target(labels, i, causal) != -100 && !isnan(labels->data[i]);
     return n;
 }
 
@@ -87,7 +87,7 @@ fill_inputs(const oracle_run *r, const ir_func *step, ir_env *env, int batch,
         ir_tensor *t = ir_env_new(env, v);
         if (role && strcmp(role, "scale") == 0)
             t->data[0] = ir_round(IR_F32, scale);
-        else if (role && strcmp(role, "labels") == 0)
+        else if (role && (strcmp(role, "labels") == 0 || strcmp(role, "values") == 0))
             for (int64_t k = 0; k < labels->n; k++)
                 t->data[k] = target(labels, k, causal);
         else

@@ -368,8 +368,9 @@ TEST(predictions_a_token)
     free(text);
     text = predict_tokens("causal-lm");
     NEED(text != NULL);
-    CHECK_STR(text, "{\"label\": [101, 102, 103]}\n{\"label\": [104]}\n"
-                    "{\"label\": [105, 106]}\n");
+    CHECK_STR(text, "{\"label\": [101, 102, 103], \"next\": 103}\n"
+                    "{\"label\": [104], \"next\": 104}\n"
+                    "{\"label\": [105, 106], \"next\": 106}\n");
     free(text);
 }
 
