@@ -116,25 +116,38 @@ points(const rt_curve *c, rt_point *p)
     return n;
 }
 
-/* A mean of each bucket and `side` neighbours on both sides, fewer at the ends so that the
- * window stays even. */
+/* The value at the middle of bucket i by the straight line that fits it and `side`
+ * neighbours on both sides best; those further away count less. At the ends, where one side
+ * has fewer, a line follows the curve and a mean would not. */
+static rt_point
+fitted(const rt_curve *c, int i, int side)
+{
+    const rt_bucket *at = &c->bucket[i];
+    double x = at->n ? at->steps / (double)at->n : at->first;
+    double n = 0, dx = 0, y = 0, xx = 0, xy = 0;
+    for (int k = i > side ? i - side : 0; k <= i + side && k < c->nbucket; k++) {
+        const rt_bucket *b = &c->bucket[k];
+        if (!b->n)
+            continue;
+        double w = 1 - (double)abs(k - i) / (side + 1), rows = w * (double)b->n;
+        double d = b->steps / (double)b->n - x;
+        n += rows;
+        dx += rows * d;
+        y += w * b->sum;
+        xx += rows * d * d;
+        xy += w * b->sum * d;
+    }
+    double spread = n * xx - dx * dx;
+    double value = spread > 0 ? (xx * y - dx * xy) / spread : y / n;
+    return (rt_point){x, n > 0 ? value : (double)NAN};
+}
+
 static int
 smoothed(const rt_curve *c, int side, rt_point *p)
 {
-    int n = 0;
-    for (int i = 0; i < c->nbucket; i++) {
-        int s = i < side ? i : side;
-        s = c->nbucket - 1 - i < s ? c->nbucket - 1 - i : s;
-        double sum = 0, count = 0;
-        for (int k = i - s; k <= i + s; k++) {
-            sum += c->bucket[k].sum;
-            count += (double)c->bucket[k].n;
-        }
-        const rt_bucket *b = &c->bucket[i];
-        if (count > 0)
-            p[n++] = (rt_point){b->n ? b->steps / (double)b->n : b->first, sum / count};
-    }
-    return n;
+    for (int i = 0; i < c->nbucket; i++)
+        p[i] = fitted(c, i, side);
+    return c->nbucket;
 }
 
 void

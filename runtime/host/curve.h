@@ -33,8 +33,8 @@ typedef struct rt_curve {
 rt_curve rt_curve_of(const char *key);
 void rt_curve_add(rt_curve *, double step, double value);
 /* {"key", "rows", "per", "mean", "last", "low", "high": [step, value], "x": [..], "y": [..]}
- * with null in y for a gap. smooth: also "smooth": {"over": rows, "x", "y"}, a mean over
- * neighbours on both sides. */
+ * with null in y for a gap. smooth: also "smooth": {"over": rows, "x", "y"}, a line fitted to
+ * the neighbours of each point. */
 void rt_curve_json(const rt_curve *, bool smooth, rt_text *);
 void rt_curve_free(rt_curve *);
 
