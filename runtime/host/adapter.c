@@ -1,4 +1,4 @@
-/* adapter.c -- adapters as PEFT's adapter_model.safetensors, read and written.
+/* adapter.c -- adapters as PEFT's adapter_model.safetensors: what modules there are, and writing.
  *
  * A module has one adapter in the file, of rank R. A program that adapts a whole module has
  * one part, R = r. On row ranges (q and v of a fused matrix) it has several parts, and the
@@ -6,29 +6,17 @@
  *
  *     B[rows of part i, i*r .. (i+1)*r) = B_i      lora_alpha = scale * R
  *
- * which computes the same sum. Reading undoes it and refuses anything outside the blocks.
+ * which computes the same sum. Reading, in adapter_load.c, undoes it.
  */
-#include "host_int.h"
+#include "adapter_int.h"
+#include "peft.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PARTS = 8 };
-
-typedef struct adapted { /* a module with adapters */
-    const char *name;
-    int n; /* parts */
-    const rt_param *a[PARTS], *b[PARTS];
-} adapted;
-
-typedef struct modules {
-    int n, parts; /* most parts of any */
-    adapted *at;
-} modules;
-
-static adapted *
-module_of(modules *m, const char *name)
+static rt_adapted *
+module_of(rt_modules *m, const char *name)
 {
     for (int i = 0; i < m->n; i++)
         if (!strcmp(m->at[i].name, name))
@@ -37,18 +25,17 @@ module_of(modules *m, const char *name)
     return &m->at[m->n++];
 }
 
-/* The A of each part in the order of the table, B by the part's name. */
-static modules
-modules_of(const rt_program *p)
+rt_modules
+rt_modules_of(const rt_program *p)
 {
-    modules m = {.at = rt_new((size_t)p->nparam + 1, sizeof *m.at)};
+    rt_modules m = {.at = rt_new((size_t)p->nparam + 1, sizeof *m.at)};
     for (int i = 0; i < p->nparam; i++) {
         const rt_param *a = &p->param[i];
         if (a->role != RT_LORA_A)
             continue;
-        adapted *at = module_of(&m, a->module);
-        if (at->n == PARTS)
-            exit(rt_fail(RT_BUG, "more than %d adapters on %s", PARTS, a->module));
+        rt_adapted *at = module_of(&m, a->module);
+        if (at->n == RT_PARTS)
+            exit(rt_fail(RT_BUG, "more than %d adapters on %s", RT_PARTS, a->module));
         for (int j = 0; j < p->nparam; j++) {
             const rt_param *b = &p->param[j];
             if (b->role == RT_LORA_B && !strcmp(b->module, a->module) &&
@@ -62,18 +49,6 @@ modules_of(const rt_program *p)
     return m;
 }
 
-/* First output feature of a part, and output features of its module. */
-static int64_t
-first_row(const rt_param *b)
-{
-    return b->part ? b->part_start : 0;
-}
-static int64_t
-module_rows(const rt_param *b)
-{
-    return b->part ? b->part_of : b->dim[0];
-}
-
 static char *
 key_of(const char *module, const char *what)
 {
@@ -82,171 +57,48 @@ key_of(const char *module, const char *what)
     return t.s;
 }
 
-/* ---- loading ---- */
+/* ---- the base ---- */
 
-typedef struct loader {
-    rt_run *run;
-    rt_st st;
-    bool *used;   /* tensors of st */
-    int64_t rank; /* R */
-    int nmissing;
-} loader;
-
-/* Marks it as used; NULL: missing, which is said. */
-static const rt_st_tensor *
-take(loader *l, const char *key)
+/* Weight of an adapted module; NULL: there is none by that name. */
+static const rt_param *
+base_weight(const rt_program *p, const char *module)
 {
-    const rt_st_tensor *t = rt_st_find(&l->st, key);
-    if (t)
-        l->used[t - l->st.tensor] = true;
-    else if (++l->nmissing <= 5)
-        rt_fail(RT_USER, "%s: tensor '%s' is missing", l->st.path, key);
-    return t;
+    size_t n = strlen(module);
+    for (int i = 0; i < p->nparam; i++) {
+        const rt_param *w = &p->param[i];
+        const char *name = w->hf ? w->hf : w->name, *dot = strrchr(name, '.');
+        size_t k = dot ? (size_t)(dot - name) : strlen(name);
+        if (w->role == RT_BASE && w->cls != RT_CONST && w->rank == 2 && k == n &&
+            !strncmp(name, module, n))
+            return w;
+    }
+    return NULL;
 }
 
-/* Copies A's rows and B's block of each part; clears them in a and b, so that what remains
- * there is outside the blocks. */
-static void
-take_blocks(rt_run *run, const adapted *m, float *a, float *b, int64_t rank)
+static int
+by_name(const void *a, const void *b)
 {
+    return strcmp(((const rt_adapted *)a)->name, ((const rt_adapted *)b)->name);
+}
+
+bool
+rt_adapter_base(const rt_run *run, rt_modules *m, char hex[17])
+{
+    qsort(m->at, (size_t)m->n, sizeof *m->at, by_name);
     for (int i = 0; i < m->n; i++) {
-        int64_t r = m->a[i]->dim[0], in = m->a[i]->dim[1], from = i * r;
-        memcpy(rt_param_data(run, m->a[i]), a + from * in, (size_t)(r * in) * 4);
-        memset(a + from * in, 0, (size_t)(r * in) * 4);
-        float *to = rt_param_data(run, m->b[i]);
-        for (int64_t o = 0; o < m->b[i]->dim[0]; o++) {
-            float *row = b + (first_row(m->b[i]) + o) * rank + from;
-            memcpy(to + o * r, row, (size_t)r * 4);
-            memset(row, 0, (size_t)r * 4);
-        }
+        const rt_param *w = base_weight(run->program, m->at[i].name);
+        if (!w || w->cls != RT_FROZEN)
+            return false;
     }
-}
-
-/* The first row of b with a nonzero element, or -1. Rows of a without a part don't matter. */
-static int64_t
-left_over(const float *b, int64_t rows, int64_t rank)
-{
-    for (int64_t i = 0; i < rows * rank; i++)
-        if (b[i] != 0)
-            return i / rank;
-    return -1;
-}
-
-static bool
-is_shape(const rt_st_tensor *t, int64_t rows, int64_t cols)
-{
-    return t->rank == 2 && t->dim[0] == rows && t->dim[1] == cols;
-}
-
-static int
-load_module(loader *l, const adapted *m)
-{
-    char *key_a = key_of(m->name, ".lora_A.weight"),
-         *key_b = key_of(m->name, ".lora_B.weight");
-    const rt_st_tensor *ta = take(l, key_a), *tb = take(l, key_b);
-    free(key_a);
-    free(key_b);
-    if (!ta || !tb)
-        return RT_OK; /* counted */
-    int64_t in = m->a[0]->dim[1], out = module_rows(m->b[0]);
-    if (!is_shape(ta, l->rank, in) || !is_shape(tb, out, l->rank))
-        return rt_fail(
-            RT_USER,
-            "%s: the adapter of %s does not fit: lora_A must be [%lld,%lld], lora_B "
-            "[%lld,%lld]",
-            l->st.path, m->name, (long long)l->rank, (long long)in, (long long)out,
-            (long long)l->rank);
-    float *a = rt_new((size_t)ta->count, 4), *b = rt_new((size_t)tb->count, 4);
-    int code = rt_st_read_f32(&l->st, ta, a);
-    if (!code)
-        code = rt_st_read_f32(&l->st, tb, b);
-    if (!code)
-        take_blocks(l->run, m, a, b, l->rank);
-    int64_t row = code ? -1 : left_over(b, out, l->rank);
-    if (row >= 0)
-        code = rt_fail(
-            RT_USER,
-            "%s: the adapter of %s changes output feature %lld outside the row "
-            "ranges of this trainer (K is not adapted)\ncompile with --lora-targets "
-            "%s to adapt the whole module",
-            l->st.path, m->name, (long long)row, m->name);
-    free(a);
-    free(b);
-    return code;
-}
-
-/* Modules saved whole, by PyTorch's names; any other tensor is an error. */
-static int
-load_whole(loader *l)
-{
-    const rt_program *p = l->run->program;
-    int code = RT_OK;
-    for (int i = 0; i < p->nparam && !code; i++) {
-        const rt_param *param = &p->param[i];
-        bool lora = param->role == RT_LORA_A || param->role == RT_LORA_B;
-        if (param->cls == RT_CONST || lora || (!param->hf && param->role != RT_MODULE))
-            continue;
-        char *key = key_of(param->hf ? param->hf : param->name, "");
-        const rt_st_tensor *t =
-            param->role == RT_MODULE || rt_st_find(&l->st, key) ? take(l, key) : NULL;
-        if (t)
-            code = rt_tensor_into(l->run, param, &l->st, t, param->transposed);
-        free(key);
+    rt_base_hash h;
+    rt_base_hash_begin(&h);
+    for (int i = 0; i < m->n; i++) {
+        const rt_param *w = base_weight(run->program, m->at[i].name);
+        rt_base_hash_add(&h, m->at[i].name, rt_param_data(run, w), w->dim[0], w->dim[1],
+                         w->transposed);
     }
-    int extra = 0;
-    for (int i = 0; i < l->st.n && !code; i++)
-        if (!l->used[i] && ++extra <= 5)
-            rt_fail(RT_USER, "%s: tensor '%s' has no place in this trainer", l->st.path,
-                    l->st.tensor[i].name);
-    if (extra || l->nmissing)
-        return rt_fail(
-            RT_USER,
-            "--init-adapter: %d tensors are missing, %d have no place\ncompile with "
-            "the --lora-targets of the adapter",
-            l->nmissing, extra);
-    return code;
-}
-
-/* The head that a trainer saved beside its adapter. */
-static int
-load_head(rt_run *run, const char *dir)
-{
-    bool head = false;
-    for (int i = 0; i < run->program->nparam; i++)
-        head |= run->program->param[i].role == RT_HEAD;
-    char *path = rt_path(dir, "head.safetensors");
-    int code = RT_OK;
-    if (head && !access(path, F_OK))
-        code = rt_tensors_load(run, path);
-    else if (head)
-        rt_say("start", "%s has no head.safetensors: the head starts new", dir);
-    free(path);
-    return code;
-}
-
-int
-rt_adapter_load(rt_run *run, const char *dir)
-{
-    modules m = modules_of(run->program);
-    loader l = {.run = run, .rank = run->program->lora_r * m.parts, .st = {.fd = -1}};
-    char *path = rt_path(dir, "adapter_model.safetensors");
-    int code = rt_adapter_config_load(run->program, dir, l.rank);
-    if (!code)
-        code = rt_st_open(&l.st, path);
-    l.used = rt_new((size_t)l.st.n + 1, 1);
-    for (int i = 0; i < m.n && !code; i++)
-        code = load_module(&l, &m.at[i]);
-    if (!code)
-        code = load_whole(&l);
-    if (!code)
-        rt_say("start", "adapter of %s, %d tensors", dir, l.st.n);
-    if (!code)
-        code = load_head(run, dir);
-    rt_st_close(&l.st);
-    free(l.used);
-    free(path);
-    free(m.at);
-    return code;
+    rt_base_hash_end(&h, hex);
+    return m->n > 0;
 }
 
 /* ---- saving ---- */
@@ -267,16 +119,16 @@ add(saver *s, rt_st_out tensor, float *made)
 }
 
 static void
-add_module(saver *s, const adapted *m, int64_t rank)
+add_module(saver *s, const rt_adapted *m, int64_t rank)
 {
-    int64_t in = m->a[0]->dim[1], out = module_rows(m->b[0]);
+    int64_t in = m->a[0]->dim[1], out = rt_module_rows(m->b[0]);
     float *a = rt_new((size_t)(rank * in), 4), *b = rt_new((size_t)(out * rank), 4);
     for (int i = 0; i < m->n; i++) {
         int64_t r = m->a[i]->dim[0], from = i * r;
         memcpy(a + from * in, rt_param_data(s->run, m->a[i]), (size_t)(r * in) * 4);
         const float *data = rt_param_data(s->run, m->b[i]);
         for (int64_t o = 0; o < m->b[i]->dim[0]; o++)
-            memcpy(b + (first_row(m->b[i]) + o) * rank + from, data + o * r,
+            memcpy(b + (rt_first_row(m->b[i]) + o) * rank + from, data + o * r,
                    (size_t)r * 4);
     }
     char *key_a = key_of(m->name, ".lora_A.weight"),
@@ -390,16 +242,20 @@ int
 rt_adapter_save(const rt_run *run, const char *dir)
 {
     const rt_program *p = run->program;
-    modules m = modules_of(p);
+    rt_modules m = rt_modules_of(p);
     int64_t rank = p->lora_r * m.parts;
     char **extra = extra_modules(p);
     saver s = {run, rt_new((size_t)p->nparam * 2 + 1, sizeof *s.out),
                rt_new((size_t)p->nparam * 2 + 1, sizeof *s.block), 0};
+    char meta[80] = "{\"format\":\"pt\"}", hex[17];
+    if (rt_adapter_base(run, &m, hex))
+        snprintf(meta, sizeof meta, "{\"format\":\"pt\",\"efficc.base\":\"%s\"}", hex);
     for (int i = 0; i < m.n; i++)
         add_module(&s, &m.at[i], rank);
     add_whole(&s, extra);
     char *path = rt_path(dir, "adapter_model.safetensors");
-    int n = s.n, code = rt_st_write(path, s.out, n, true); /* sorts out, not block */
+    int n = s.n,
+        code = rt_st_write_meta(path, s.out, n, meta); /* sorts out, not block */
     if (!code)
         code = rt_adapter_config_save(p, dir, rank, (const char *const *)extra);
     if (!code)

@@ -140,17 +140,19 @@ char *rt_public_name(const rt_param *, bool *torch);
 /* --init-tensors, --save-gradients */
 int rt_tensors_load(rt_run *, const char *path);
 int rt_gradients_save(const rt_run *, const char *path);
-/* Copies a tensor of the file into p. transposed: it is p's transpose. */
+/* Can all tensors of the file be loaded? Changes nothing. */
+int rt_tensors_check(const rt_program *, const char *path);
+/* Does a tensor of the file fit p? transposed: it is p's transpose. */
+int rt_tensor_check(const rt_param *, const rt_st *, const rt_st_tensor *,
+                    bool transposed);
+/* Copies it into p. */
 int rt_tensor_into(rt_run *, const rt_param *, const rt_st *, const rt_st_tensor *,
                    bool transposed);
 
-/* ---- adapter.c, adapter_config.c: PEFT ---- */
+/* ---- adapter.c, adapter_load.c: PEFT ---- */
+/* Checks all of it before anything changes. */
 int rt_adapter_load(rt_run *, const char *dir);
 int rt_adapter_save(const rt_run *, const char *dir);
-/* Reads and checks adapter_config.json against the program. rank: of the saved tensors. */
-int rt_adapter_config_load(const rt_program *, const char *dir, int64_t rank);
-int rt_adapter_config_save(const rt_program *, const char *dir, int64_t rank,
-                           const char *const *extra_modules);
 
 /* ---- results.c, onnx_out.c, predict.c ---- */
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);

@@ -137,8 +137,9 @@ same_shape(const rt_param *p, const rt_st_tensor *t, bool transposed)
     return same;
 }
 
-static int
-check_tensor(const rt_param *p, const rt_st *st, const rt_st_tensor *t, bool transposed)
+int
+rt_tensor_check(const rt_param *p, const rt_st *st, const rt_st_tensor *t,
+                bool transposed)
 {
     if (same_shape(p, t, transposed && p->rank == 2))
         return rt_st_check_f32(st, t);
@@ -156,7 +157,7 @@ int
 rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
                bool transposed)
 {
-    int code = check_tensor(p, st, t, transposed);
+    int code = rt_tensor_check(p, st, t, transposed);
     float *to = rt_param_data(run, p);
     if (code)
         return code;
@@ -184,22 +185,33 @@ unknown_tensor(const rt_program *p, const rt_st *st, const char *name)
     return code;
 }
 
-/* Checks all tensors of the file, or reads them. */
+/* Checks all tensors of the file; with a run, reads them. */
 static int
-each_tensor(rt_run *run, const rt_st *st, bool read)
+each_tensor(rt_run *run, const rt_program *program, const rt_st *st)
 {
     int code = RT_OK;
     for (int i = 0; i < st->n && !code; i++) {
         const rt_st_tensor *t = &st->tensor[i];
         bool transposed;
-        const rt_param *p = find(run->program, t->name, st->torch, &transposed);
+        const rt_param *p = find(program, t->name, st->torch, &transposed);
         if (!p)
-            code = unknown_tensor(run->program, st, t->name);
-        else if (read)
+            code = unknown_tensor(program, st, t->name);
+        else if (run)
             code = rt_tensor_into(run, p, st, t, transposed);
         else
-            code = check_tensor(p, st, t, transposed);
+            code = rt_tensor_check(p, st, t, transposed);
     }
+    return code;
+}
+
+int
+rt_tensors_check(const rt_program *program, const char *path)
+{
+    rt_st st;
+    int code = rt_st_open(&st, path);
+    if (!code)
+        code = each_tensor(NULL, program, &st);
+    rt_st_close(&st);
     return code;
 }
 
@@ -209,9 +221,9 @@ rt_tensors_load(rt_run *run, const char *path)
     rt_st st;
     int code = rt_st_open(&st, path);
     if (!code)
-        code = each_tensor(run, &st, false);
+        code = each_tensor(NULL, run->program, &st);
     if (!code)
-        code = each_tensor(run, &st, true);
+        code = each_tensor(run, run->program, &st);
     if (!code)
         rt_say("start", "%d tensors of %s", st.n, path);
     rt_st_close(&st);
