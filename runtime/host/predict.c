@@ -189,7 +189,9 @@ predict_rows(rt_run *run, const rt_data *d, rt_file *f)
     rt_set_scale(run, 1);
     for (int64_t at = 0; at < d->n && !code; at += n) {
         n = rt_order_rows(&order, 0, at, p->batch, row);
-        if (rt_batch_fill(run, d, row, n) < 0)
+        if (rt_stop_asked())
+            code = RT_STOPPED;
+        else if (rt_batch_fill(run, d, row, n) < 0)
             code = RT_USER;
         if (code)
             break;
