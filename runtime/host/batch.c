@@ -1,21 +1,28 @@
-/* batch.c -- rows to the inputs of a micro-batch, and the order of rows.
+/* batch.c -- rows to the inputs of a micro-batch.
  *
- * Row i of an epoch is row perm(i) of the file, where perm is a keyed bijection: nothing is
- * stored, any position can be computed, no row comes twice. Short rows are padded; a batch
- * that runs out of rows is filled up with empty ones: one visible pad token (so that no
- * attention row is without a key) and no target.
+ * Short rows are padded; a batch that runs out of rows is filled up with empty ones: one
+ * visible pad token (so that no attention row is without a key) and no target.
  */
-#include "host_int.h"
+#include "data_int.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+static int64_t
+row_elements(const rt_input *in)
+{
+    int64_t n = 1;
+    for (int d = 1; d < in->rank; d++)
+        n *= in->dim[d];
+    return n;
+}
 
 static int64_t
 input_bytes(const rt_input *in)
 {
-    int64_t n = 1;
-    for (int d = 0; d < in->rank; d++)
-        n *= in->dim[d];
-    return n * (int64_t)(in->role == RT_SCALE ? sizeof(float) : sizeof(int64_t));
+    bool floats = in->role == RT_SCALE || in->role == RT_VALUES;
+    return (in->rank ? in->dim[0] : 1) * row_elements(in) *
+           (int64_t)(floats ? sizeof(float) : sizeof(int64_t));
 }
 
 int64_t
@@ -45,82 +52,91 @@ rt_inputs_free(rt_run *run)
     run->input = NULL;
 }
 
-/* Targets of a row with a label a token. */
+typedef struct filling {
+    const rt_program *p;
+    const rt_data *d;
+    const rt_row *row; /* n 0: an empty one */
+} filling;
+
+/* Targets of a row with a label a token. For a prediction something is wanted of each. */
 static void
-fill_targets(const rt_data *d, int64_t row, int64_t n, int64_t *out, int64_t seq)
+fill_targets(const filling *f, int64_t *out)
 {
+    int64_t n = f->row->n, seq = f->p->seq, shift = f->d->causal;
+    if (n)
+        rt_row_field(f->d, f->row, RT_F_LABELS, out);
     for (int64_t t = 0; t < seq; t++) {
-        out[t] = RT_IGNORE;
-        if (t + d->causal < n)
-            out[t] = rt_data_label(d, row, t + d->causal);
-        if (d->spec.use == RT_PREDICTION && t < n && out[t] == RT_IGNORE)
+        out[t] = t + shift < n ? out[t + shift] : RT_IGNORE;
+        if (f->d->spec.use == RT_PREDICTION && t < n && out[t] == RT_IGNORE)
             out[t] = 0;
     }
 }
 
-static int64_t
-last_position(const rt_row *r)
+static void
+fill_class(const filling *f, int64_t *out)
 {
-    const int32_t *mask = r->field[RT_F_MASK];
-    int64_t seen = 0;
-    for (int64_t t = 0; t < r->n; t++)
-        seen += !mask || mask[t];
-    return seen ? seen - 1 : 0;
+    const int32_t *label = f->row->field[RT_F_LABELS];
+    bool predict = f->row->n && f->d->spec.use == RT_PREDICTION;
+    *out = label ? label[0] : RT_IGNORE;
+    if (predict && *out == RT_IGNORE)
+        *out = 0;
 }
 
-/* One row (or none: -1) of one input; out has seq elements. */
 static void
-fill_row(const rt_program *p, const rt_data *d, rt_input_role role, int64_t row,
-         int64_t *out)
+fill_values(const filling *f, float *out, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        out[k] = f->row->value && k < f->row->nlabel ? f->row->value[k] : NAN;
+}
+
+static void
+fill_tokens(const filling *f, rt_input_role role, int64_t *out)
 {
     static const rt_field field[] = {[RT_IDS] = RT_F_IDS,
                                      [RT_MASK] = RT_F_MASK,
                                      [RT_TYPES] = RT_F_TYPES,
                                      [RT_POSITIONS] = RT_F_POSITIONS};
-    rt_row r = {0};
-    if (row >= 0)
-        rt_data_row(d, row, &r);
-    if (role == RT_TARGETS) {
-        fill_targets(d, row, r.n, out, p->seq);
-        return;
-    }
-    rt_row_field(d, &r, field[role], out);
-    int64_t pad = role == RT_IDS         ? p->pad
-                  : role == RT_POSITIONS ? last_position(&r)
-                                         : 0;
-    for (int64_t t = r.n; t < p->seq; t++)
+    int64_t n = f->row->n, real = rt_row_real(f->row), pad = 0;
+    if (n)
+        rt_row_field(f->d, f->row, field[role], out);
+    if (role == RT_IDS)
+        pad = f->p->pad;
+    if (role == RT_POSITIONS && real)
+        pad = real - 1;
+    for (int64_t t = n; t < f->p->seq; t++)
         out[t] = pad;
-    if (!r.n && role == RT_MASK)
+    if (!n && role == RT_MASK)
         out[0] = 1;
 }
 
+/* One input of the batch's row b. */
 static void
-fill_row_label(const rt_data *d, int64_t row, int64_t *out)
+fill(const filling *f, const rt_input *in, void *data, int64_t b)
 {
-    *out = row < 0 ? RT_IGNORE : rt_data_label(d, row, 0);
-    if (row >= 0 && d->spec.use == RT_PREDICTION && *out == RT_IGNORE)
-        *out = 0;
+    int64_t n = row_elements(in);
+    if (in->role == RT_VALUES)
+        fill_values(f, (float *)data + b * n, n);
+    else if (in->role == RT_TARGETS && in->rank == 1)
+        fill_class(f, (int64_t *)data + b);
+    else if (in->role == RT_TARGETS)
+        fill_targets(f, (int64_t *)data + b * n);
+    else if (in->role != RT_SCALE)
+        fill_tokens(f, in->role, (int64_t *)data + b * n);
 }
 
 int64_t
 rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
 {
+    static const rt_row empty = {0};
     const rt_program *p = run->program;
-    for (int i = 0; i < p->ninput; i++) {
-        const rt_input *in = &p->input[i];
-        int64_t *out = run->input[i];
-        for (int64_t b = 0; b < p->batch && in->role != RT_SCALE; b++)
-            if (in->role == RT_TARGETS && d->row_labels)
-                fill_row_label(d, b < n ? row[b] : -1, out + b);
-            else
-                fill_row(p, d, in->role, b < n ? row[b] : -1, out + b * p->seq);
-    }
     int64_t tokens = 0;
-    for (int64_t b = 0; b < n; b++) {
-        rt_row r = {0};
-        rt_data_row(d, row[b], &r);
-        for (int64_t t = 0; t < r.n; t++)
-            tokens += !r.field[RT_F_MASK] || r.field[RT_F_MASK][t];
+    for (int64_t b = 0; b < p->batch; b++) {
+        filling f = {p, d, b < n ? rt_data_look(d, row[b]) : &empty};
+        if (!f.row)
+            return -1;
+        tokens += rt_row_real(f.row);
+        for (int i = 0; i < p->ninput; i++)
+            fill(&f, &p->input[i], run->input[i], b);
     }
     return tokens;
 }

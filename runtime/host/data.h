@@ -68,8 +68,7 @@ typedef struct rt_row {
 } rt_row;
 
 typedef struct rt_data_file {
-    char *path;
-    const char *format; /* "JSONL", .. */
+    char *path, *format; /* "JSONL", "NumPy, int32 [4, 8] with labels", .. */
     int64_t n, ntoken, nreal,
         supervised; /* nreal: tokens that the mask does not hide */
     double weight;  /* 0: none given */
@@ -114,6 +113,9 @@ int64_t rt_data_supervised(const rt_data *, int64_t i);
 int64_t rt_data_label(const rt_data *, int64_t i, int64_t t);
 float rt_data_value(const rt_data *, int64_t i, int64_t k); /* NaN: not supervised */
 
+/* One line of JSONL, of any bytes: RT_OK if it is empty or a row, else RT_USER, unsaid. */
+int rt_data_check_line(const rt_data_spec *, const char *line, size_t n);
+
 const rt_input *rt_input_of(const rt_program *, rt_input_role); /* NULL: takes none */
 
 /* ---- batch.c: rows to the inputs of a micro-batch ---- */
@@ -140,5 +142,4 @@ rt_order rt_order_of(const rt_data *, bool shuffle, uint64_t seed);
 /* Rows at positions [first, first+n) of an epoch, as far as it goes; returns how many. */
 int64_t rt_order_rows(const rt_order *, int64_t epoch, int64_t first, int64_t n,
                       int64_t *row);
-
 #endif
