@@ -158,6 +158,128 @@ TEST(options_that_do_not_go_together)
     CHECK(PARSE("--predict", "F") == -1 && !o.output_dir);
 }
 
+#define REFUSED(text, ...)                                   \
+    do {                                                     \
+        CHECK(PARSE("--train-data", "F", __VA_ARGS__) == 1); \
+        CHECK(count("error:") == 1);                         \
+        TOY_HEARD(text);                                     \
+    } while (0)
+#define TAKEN(...) CHECK(PARSE("--train-data", "F", __VA_ARGS__) == -1)
+
+TEST(options_given_for_nothing)
+{
+    REFUSED("--momentum needs --optim sgd", "--momentum", "0.9");
+    REFUSED("--nesterov needs --momentum", "--nesterov", "--optim", "sgd");
+    TAKEN("--nesterov=no");
+    TAKEN("--nesterov", "--optim", "sgd", "--momentum", "0.9");
+    REFUSED("--adam-beta1 is of adamw", "--optim", "sgd", "--adam-beta1", "0.8");
+    REFUSED("--adam-epsilon is of adamw", "--optim", "sgd", "--adam-epsilon", "1e-6");
+    REFUSED("--gradient-accumulation-steps and --global-batch-size say the same",
+            "--global-batch-size", "7", "--gradient-accumulation-steps", "1");
+    REFUSED("--save-steps is of --save-strategy steps", "--save-strategy", "no",
+            "--save-steps", "5");
+    TAKEN("--save-strategy", "steps", "--save-steps", "5");
+    REFUSED("--max-time must be a time such as 90s", "--max-time", "soon");
+    TAKEN("--max-time", "1:30:00");
+    REFUSED("--save-strategy must be one of", "--save-strategy", "best");
+}
+
+TEST(options_of_evaluations)
+{
+    REFUSED("--eval-strategy needs --eval-data", "--eval-strategy", "epoch");
+    REFUSED("--early-stopping-patience needs --eval-data", "--early-stopping-patience",
+            "2");
+    REFUSED("--load-best-model-at-end needs --eval-data", "--load-best-model-at-end");
+    REFUSED("--metric-for-best-model needs --eval-data", "--metric-for-best-model",
+            "loss");
+    REFUSED("--early-stopping-patience needs evaluations on the way", "--eval-data",
+            "E", "--early-stopping-patience", "2");
+    REFUSED("--load-best-model-at-end needs evaluations on the way", "--eval-data", "E",
+            "--load-best-model-at-end");
+    TAKEN("--eval-data", "E", "--load-best-model-at-end=false");
+    REFUSED("--early-stopping-threshold needs --early-stopping-patience", "--eval-data",
+            "E", "--eval-steps", "5", "--early-stopping-threshold", "0.1");
+    REFUSED("--eval-steps is of --eval-strategy steps", "--eval-data", "E",
+            "--eval-steps", "5", "--eval-strategy", "epoch");
+    REFUSED("has no 'f1'", "--eval-data", "E", "--metric-for-best-model", "eval_f1");
+    TOY_HEARD("it has loss, accuracy");
+    REFUSED("has no 'perplexity'", "--eval-data", "E", "--metric-for-best-model",
+            "perplexity"); /* it classifies */
+    TAKEN("--eval-data", "E", "--eval-steps", "5", "--early-stopping-patience", "2",
+          "--load-best-model-at-end", "--metric-for-best-model", "eval_accuracy");
+    CHECK_STR(o.eval_strategy, "steps");
+    TAKEN("--eval-data", "E", "--eval-strategy", "steps", "--logging-steps", "7");
+    CHECK(o.eval_steps == 7);
+    TAKEN("--eval-data", "E", "--eval-steps", "0");
+    CHECK_STR(o.eval_strategy, "no");
+}
+
+TEST(a_checkpoint_may_go_without_a_name)
+{
+    TAKEN("--resume-from-checkpoint");
+    CHECK_STR(o.resume_from_checkpoint, "auto");
+    TAKEN("--resume-from-checkpoint", "--seed", "3");
+    CHECK_STR(o.resume_from_checkpoint, "auto");
+    CHECK(o.seed == 3);
+    TAKEN("--resume_from_checkpoint", "True");
+    CHECK_STR(o.resume_from_checkpoint, "auto");
+    TAKEN("--resume-from-checkpoint", "D/checkpoint-5");
+    CHECK_STR(o.resume_from_checkpoint, "D/checkpoint-5");
+}
+
+TEST(options_as_json)
+{
+    rt_text t = {0};
+    TAKEN("--learning-rate", "0.1", "--no-shuffle", "--max-steps", "7", "--report-to",
+          "tensorboard", "--output-dir", "a \"b\"", "--eval-data", "x", "y", "--seed",
+          "42");
+    rt_opts_json(&o, &t);
+    CHECK_STR(t.s, "{\"train_data\": [\"F\"], \"eval_data\": [\"x\", \"y\"], "
+                   "\"shuffle\": false, \"max_steps\": 7, \"learning_rate\": "
+                   "0.10000000000000001, \"output_dir\": \"a \\\"b\\\"\", "
+                   "\"report_to\": \"tensorboard\"}");
+    free(t.s);
+}
+
+static const char *
+go_on(int n, char **words)
+{
+    static rt_text t;
+    t.n = 0;
+    rt_go_on(n, words, &t);
+    return t.s;
+}
+#define GO_ON(...) \
+    go_on(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]){__VA_ARGS__})
+
+TEST(the_command_that_goes_on)
+{
+    CHECK_STR(GO_ON("m.efficc/trainer", "--train-data", "a.jsonl:0.7", "--seed=1"),
+              "m.efficc/trainer --train-data a.jsonl:0.7 --seed=1 "
+              "--resume-from-checkpoint");
+    CHECK_STR(GO_ON("t", "--output_dir", "my run", "--overwrite_output_dir", "true",
+                    "--resume-from-checkpoint", "old/checkpoint-3", "--max-time", "1h"),
+              "t --output_dir 'my run' --max-time 1h --resume-from-checkpoint");
+    CHECK_STR(GO_ON("t", "--resume-from-checkpoint", "--seed", "1", "--train-data",
+                    "it's", "$x", ""),
+              "t --seed 1 --train-data 'it'\\''s' '$x' '' --resume-from-checkpoint");
+    CHECK_STR(GO_ON("t", "--resume_from_checkpoint=auto", "--overwrite-output-dir"),
+              "t --resume-from-checkpoint");
+}
+
+TEST(times)
+{
+    CHECK(rt_seconds("90") == 90 && rt_seconds("90s") == 90 &&
+          rt_seconds("1.5h") == 5400);
+    CHECK(rt_seconds("30m") == 1800 && rt_seconds("2d") == 172800);
+    CHECK(rt_seconds("01:02:03") == 3723 && rt_seconds("100:00:00") == 360000);
+    CHECK(rt_seconds("") < 0 && rt_seconds("s") < 0 && rt_seconds("-5s") < 0);
+    CHECK(rt_seconds("5x") < 0 && rt_seconds("5 s") < 0 && rt_seconds("5ms") < 0);
+    CHECK(rt_seconds("10:30") < 0 && rt_seconds("1:2:3:4") < 0 &&
+          rt_seconds("1:2:") < 0);
+    CHECK(rt_seconds("1h:2:3") < 0 && rt_seconds("nan") < 0 && rt_seconds("inf") < 0);
+}
+
 TEST(help_names_every_option_in_80_columns)
 {
     CHECK(PARSE("--help") == 0);

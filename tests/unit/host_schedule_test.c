@@ -31,6 +31,23 @@ TEST(an_epoch_rounds_up)
     CHECK(rt_schedule_of(&o, 75, 8).total == 20);
 }
 
+TEST(a_global_batch_need_not_be_a_multiple)
+{
+    rt_opts o = OPTIONS("--global-batch-size", "7", "--num-train-epochs", "2");
+    rt_schedule s = rt_schedule_of(&o, 17, 4);
+    CHECK(s.global == 7 && s.per_epoch == 3 && s.total == 6);
+    static const int64_t want[6][3] = {{0, 0, 7}, {0, 7, 7}, {0, 14, 3},
+                                       {1, 0, 7}, {1, 7, 7}, {1, 14, 3}};
+    for (int i = 0; i < 6; i++) {
+        rt_step step = rt_schedule_step(&s, i);
+        CHECK(step.epoch == want[i][0] && step.first == want[i][1] &&
+              step.n == want[i][2]);
+    }
+    o = OPTIONS("--global-batch-size", "100"); /* all rows are one step */
+    s = rt_schedule_of(&o, 17, 4);
+    CHECK(s.per_epoch == 1 && rt_schedule_step(&s, 2).n == 17);
+}
+
 TEST(linear_warms_up_and_decays)
 {
     rt_opts o =

@@ -178,7 +178,7 @@ TEST(accumulation_is_one_mean_over_the_step)
               "--output-dir", (char *)toy_path("accum")) == 0);
     CHECK_NEAR(logged("accum", 0, "loss"), first_loss(0, 5), 1e-6);
     CHECK(logged("accum", 0, "supervised_tokens") == 4);
-    TOY_HEARD("1 of 3 x 2 rows (1 an epoch)");
+    TOY_HEARD("1 of 6 rows (1 an epoch): 3 micro-batches of 2");
 }
 
 TEST(a_place_for_gradients_that_can_not_be_is_found_before_the_first_step)
