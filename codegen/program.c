@@ -146,9 +146,10 @@ role_of(const ir_module *m, const ir_value *v)
     for (int i = 0; i < (int)EF_COUNT(word); i++)
         if (pass_input_is(m, v, word[i][0]))
             return word[i][1];
-    return !strcmp(v->name, "targets") ? "RT_TARGETS"
-           : !strcmp(v->name, "scale") ? "RT_SCALE"
-                                       : NULL;
+    return !strcmp(v->name, "targets")  ? "RT_TARGETS"
+           : !strcmp(v->name, "values") ? "RT_VALUES"
+           : !strcmp(v->name, "scale")  ? "RT_SCALE"
+                                        : NULL;
 }
 
 /* Rows of what op indexes with operand k; 0: it indexes nothing with it. */

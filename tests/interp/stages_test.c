@@ -52,6 +52,8 @@ argument(const ir_module *m, const ir_value *v, int64_t i)
         return (double)col;
     if (!strcmp(role, "labels"))
         return x < 0.3 && i ? -100 : floor(3 * x);
+    if (!strcmp(role, "values"))
+        return x < 0.3 && i ? NAN : 3 * x;
     return floor(x * (strcmp(role, "types") ? (double)ir_meta_int(m, "vocab", 2) : 2));
 }
 
@@ -229,6 +231,8 @@ CASE(bert_optimum, "bert-optimum", NULL)
 CASE(bert_legacy17_dedup, "bert-legacy17-dedup", NULL)
 CASE(bert_mlm_legacy17, "bert-mlm-legacy17", NULL)
 CASE(bert_tokencls_legacy17, "bert-tokencls-legacy17", NULL)
+CASE(bert_regression_legacy17, "bert-regression-legacy17", NULL)
+CASE(bert_regression3_legacy17, "bert-regression3-legacy17", "regression")
 CASE(gpt2_legacy14, "gpt2-legacy14", NULL)
 CASE(gpt2_legacy17, "gpt2-legacy17", NULL)
 CASE(gpt2_optimum, "gpt2-optimum", NULL)
@@ -240,6 +244,7 @@ TEST(plain_ops_give_the_same_gradients)
     check_gradients("bert-legacy14", "seq-cls");
     check_gradients("bert-legacy17", "seq-cls");
     check_gradients("bert-mlm-legacy17", "mlm");
+    check_gradients("bert-regression3-legacy17", "regression");
     check_gradients("gpt2-legacy14", "causal-lm");
     check_gradients("gpt2-legacy17", "causal-lm");
     check_gradients("minilm-optimum", "seq-cls");

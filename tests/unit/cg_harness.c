@@ -47,7 +47,8 @@ fill(rt_run *run, const rt_program *p, FILE *in)
             (size_t)p->param[i].n * size_of(p->param[i].dtype));
     run->input = calloc((size_t)p->ninput, sizeof(void *));
     for (int i = 0; i < p->ninput; i++) {
-        size_t n = p->input[i].role == RT_SCALE ? 4 : 8;
+        rt_input_role role = p->input[i].role;
+        size_t n = role == RT_SCALE || role == RT_VALUES ? 4 : 8;
         for (int d = 0; d < p->input[i].rank; d++)
             n *= (size_t)p->input[i].dim[d];
         run->input[i] = malloc(n);

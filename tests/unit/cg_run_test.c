@@ -115,7 +115,8 @@ put_params(rig *r)
     }
 }
 
-/* Argument values: token-like numbers, the scale 1/8. */
+/* Argument values: token-like numbers, the scale 1/8; values of a regression, some of which
+ * are not supervised. */
 static void
 put_inputs(rig *r)
 {
@@ -125,11 +126,13 @@ put_inputs(rig *r)
             ir_value *v = fn->args.at[i];
             ir_tensor *t = ir_env_new(&r->env, v);
             bool mask = strstr(v->name, "mask") != NULL;
+            bool values = strstr(v->name, "values") != NULL;
             int64_t n = ir_type_count(v->type);
             for (int64_t k = 0; k < n; k++) {
-                t->data[k] = v->type->dtype == IR_F32 ? 0.125
-                             : mask                   ? k % 5 != 4
-                                                      : (double)((k * 5 + i) % 7);
+                t->data[k] = values ? (k % 4 == 2 ? NAN : 0.75 * (double)k - 1)
+                             : v->type->dtype == IR_F32 ? 0.125
+                             : mask                     ? k % 5 != 4
+                                                        : (double)((k * 5 + i) % 7);
                 if (!f)
                     put_number(r->in, v->type->dtype, t->data[k]);
             }
@@ -500,7 +503,7 @@ TEST(gradients_that_are_not_added)
         "i64[], i64[2,3], f32[2,3]\n"
         "  ret %y, %m, %r, %dx, %dg, %db, %e, %loss, %dh, %dw, %dc, %loss2, %dh2, "
         "%dc2, "
-        "%loss3, %right, %pred\n}\n",
+        "%loss3, %right, %pred, %losses\n}\n",
         1, 2e-5);
 }
 
@@ -563,6 +566,21 @@ TEST(a_classifier_trains_as_in_the_interpreter)
                 "f32[], i64[], "
                 "f32[2,3], f32[2]\n  ret %loss\n"),
           1, 2e-5);
+    ef_arena_free(a);
+}
+
+TEST(a_regression_trains_as_in_the_interpreter)
+{
+    ef_arena *a = ef_arena_new();
+    char *text = ef_strdup(
+        a, model(a, "0",
+                 "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
+                 "  %pooled = reshape %first : f32[2,8]\n"
+                 "  %y = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
+                 "  %loss, %losses = mse %y, %values, %scale : f32[], f32[2]\n"
+                 "  ret %loss\n"));
+    memcpy(strstr(text, "%targets : i64[2],"), "%values:f32[2,3], ", 18);
+    agree(text, 2, 2e-5);
     ef_arena_free(a);
 }
 
