@@ -201,7 +201,7 @@ TEST(options_of_evaluations)
             "E", "--eval-steps", "5", "--early-stopping-threshold", "0.1");
     REFUSED("--eval-steps is of --eval-strategy steps", "--eval-data", "E",
             "--eval-steps", "5", "--eval-strategy", "epoch");
-    REFUSED("has no 'f1'", "--eval-data", "E", "--metric-for-best-model", "eval_f1");
+    REFUSED("has no 'eval_f1'", "--eval-data", "E", "--metric-for-best-model", "eval_f1");
     TOY_HEARD("it has loss, accuracy");
     REFUSED("has no 'perplexity'", "--eval-data", "E", "--metric-for-best-model",
             "perplexity"); /* it classifies */
