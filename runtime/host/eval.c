@@ -11,6 +11,8 @@ run_eval(rt_run *run, rt_data *d, rt_metrics *sums)
     rt_order order = {.n = d->n}; /* every row once, as they stand */
     int64_t *row = rt_new((size_t)p->batch, sizeof *row), n;
     int code = RT_OK;
+    rt_progress bar;
+    rt_progress_start(&bar, 0);
     rt_set_scale(run, 1);
     for (int64_t at = 0; !code && at < d->n; at += n) {
         n = rt_order_rows(&order, 0, at, p->batch, row);
@@ -22,7 +24,9 @@ run_eval(rt_run *run, rt_data *d, rt_metrics *sums)
             break;
         p->eval(run);
         rt_metrics_add(sums, run);
+        rt_progress_part(&bar, "eval", at + n, d->n);
     }
+    rt_progress_clear(&bar);
     free(row);
     return code;
 }

@@ -223,7 +223,7 @@ void rt_board_close(rt_board *);
 typedef struct rt_progress {
     bool live;   /* a terminal: one line that changes */
     bool blocks; /* it shows Unicode */
-    int shown;   /* columns that the live line covers */
+    bool shown;  /* its line stands in the terminal */
     double start, drawn;
     int64_t first; /* steps that were done when it began */
 } rt_progress;
@@ -235,7 +235,11 @@ typedef struct rt_state { /* of the step that just ended */
 void rt_progress_start(rt_progress *, int64_t done);
 /* `logged`: a row of the log was written. */
 void rt_progress_step(rt_progress *, const rt_state *, bool logged);
-void rt_progress_clear(rt_progress *); /* before any other output */
+/* Of something that takes long beside the steps: its own line, from half a second on. what:
+ * a short word. rt_progress_start() before, rt_progress_clear() after it. */
+void rt_progress_part(rt_progress *, const char *what, int64_t done, int64_t total);
+void rt_progress_clear(rt_progress *);
+void rt_progress_wipe(void); /* whatever line there is; all messages do it */
 /* The line for a terminal of `columns`; for tests. */
 void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *,
                       int columns);

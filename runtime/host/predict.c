@@ -186,6 +186,8 @@ predict_rows(rt_run *run, const rt_data *d, rt_file *f)
     int64_t *row = rt_new((size_t)p->batch, sizeof *row), n;
     rt_order order = {.n = d->n};
     int code = RT_OK;
+    rt_progress bar;
+    rt_progress_start(&bar, 0);
     rt_set_scale(run, 1);
     for (int64_t at = 0; at < d->n && !code; at += n) {
         n = rt_order_rows(&order, 0, at, p->batch, row);
@@ -197,7 +199,10 @@ predict_rows(rt_run *run, const rt_data *d, rt_file *f)
             break;
         p->eval(run);
         code = write_batch(run, d, row, n, f);
+        if (f) /* on a terminal, rows are progress enough */
+            rt_progress_part(&bar, "predict", at + n, d->n);
     }
+    rt_progress_clear(&bar);
     free(row);
     return code;
 }

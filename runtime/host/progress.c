@@ -3,7 +3,8 @@
  *
  * The live line always fits: fields are left out, the least important first, until a bar of
  * at least 4 columns has room; then the bar takes what is left. Fields keep their widths, so
- * nothing jumps.
+ * nothing jumps. Room is left behind the line for the "^C" that a terminal shows, lest that
+ * begins another line, which nobody clears. Whatever else is said clears the line first.
  */
 #include "host_int.h"
 
@@ -13,7 +14,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { NFIELDS = 7, MIN_BAR = 4, SHORT = 32, TEXT = 48 };
+enum { NFIELDS = 7, MIN_BAR = 4, MAX_PART_BAR = 40, SHORT = 32, TEXT = 48 };
+enum { SPARE = 3 }; /* columns behind the line */
+
+static rt_progress *on_screen; /* whose line stands in the terminal; NULL: none */
 
 /* "59:59", from an hour on "1h05"; at most 5 columns up to 999 hours. */
 static const char *
@@ -45,20 +49,36 @@ short_count(double n)
     return s;
 }
 
-/* x in exactly `width` columns as far as possible, so that the line does not jump. */
+/* "7.3e-4": an exponent without zeros. */
+static void
+put_exponent(char *out, double x, int decimals)
+{
+    char text[SHORT];
+    snprintf(text, sizeof text, "%.*e", decimals, x);
+    char *e = strchr(text, 'e');
+    int exponent = e ? atoi(e + 1) : 0;
+    snprintf(out, SHORT, "%.*se%d", (int)(e ? e - text : 0), text, exponent);
+}
+
+/* x in `width` columns, at least 5, so that the line does not jump. */
 static const char *
 steady(double x, int width)
 {
-    static char text[2][SHORT];
+    static char text[4][SHORT];
     static int turn;
-    char *s = text[turn++ % 2];
+    char *s = text[turn++ % 4];
     int decimals = width - 2;
-    if (x != 0 && x < 0.005)
-        snprintf(s, SHORT, "%.0e", x);
-    else
+    if (!isfinite(x)) {
+        snprintf(s, SHORT, "-");
+    } else if (x != 0 && x < 0.01) {
+        put_exponent(s, x, width - 5);
+    } else {
         do
             snprintf(s, SHORT, "%.*f", decimals, x);
         while (decimals-- > 0 && (int)strlen(s) > width);
+        if ((int)strlen(s) > width)
+            put_exponent(s, x, 0);
+    }
     return s;
 }
 
@@ -117,8 +137,8 @@ rt_progress_line(char *out, size_t n, const rt_progress *p, const rt_state *s,
     int digits = snprintf(field[0], TEXT, "%lld", (long long)s->total);
     snprintf(field[0], TEXT, "%*lld/%lld", digits, (long long)s->step,
              (long long)s->total);
-    snprintf(field[1], TEXT, "loss %-6s", isnan(s->loss) ? "-" : steady(s->loss, 6));
-    snprintf(field[2], TEXT, "lr %.1e", s->lr);
+    snprintf(field[1], TEXT, "loss %-6s", steady(s->loss, 6));
+    snprintf(field[2], TEXT, "lr %-6s", steady(s->lr, 6));
     snprintf(field[3], TEXT, "norm %-5s", steady(s->grad_norm, 5));
     snprintf(field[4], TEXT, "%5s tok/s", short_count(s->tokens_per_second));
     snprintf(field[5], TEXT, "%5s left", duration(seconds_left(p, s)));
@@ -149,13 +169,12 @@ terminal_columns(void)
 }
 
 static void
-draw(rt_progress *p, const rt_state *s)
+show(rt_progress *p, const char *line)
 {
-    char line[2048];
-    rt_progress_line(line, sizeof line, p, s, terminal_columns() - 1);
     fprintf(rt_report(), "\r%s\033[K", line);
     fflush(rt_report());
-    p->shown = 1;
+    on_screen = p;
+    p->shown = true;
     p->drawn = rt_now();
 }
 
@@ -180,18 +199,52 @@ rt_progress_step(rt_progress *p, const rt_state *s, bool logged)
     bool last = s->step == s->total;
     if (!p->live && logged)
         print(p, s);
-    if (p->live && (last || rt_now() - p->drawn > 0.1))
-        draw(p, s);
+    if (p->live && (last || rt_now() - p->drawn > 0.1)) {
+        char line[2048];
+        rt_progress_line(line, sizeof line, p, s, terminal_columns() - SPARE);
+        show(p, line);
+    }
     if (p->live && last) {
         fputc('\n', rt_report());
-        p->shown = 0;
+        p->shown = false;
+        on_screen = NULL;
     }
+}
+
+void
+rt_progress_part(rt_progress *p, const char *what, int64_t done, int64_t total)
+{
+    double spent = rt_now() - p->start;
+    if (!p->live || spent < 0.5 || rt_now() - p->drawn < 0.1)
+        return;
+    char bar[4 * MAX_PART_BAR + 1] = "", tail[TEXT], line[512];
+    double share = total > 0 ? (double)done / (double)total : 0;
+    double left = share > 0 ? spent / share - spent : 0;
+    int n = snprintf(tail, sizeof tail, " %3.0f %% of %s  %5s left", 100 * share,
+                     short_count((double)total), duration(left));
+    int room = terminal_columns() - SPARE - (int)strlen(what) - 1 - n;
+    if (room >= MIN_BAR)
+        put_bar(bar, sizeof bar, room < MAX_PART_BAR ? room : MAX_PART_BAR, share,
+                p->blocks);
+    snprintf(line, sizeof line, "%s %s%s", what, bar, tail);
+    if (room >= 0)
+        show(p, line);
 }
 
 void
 rt_progress_clear(rt_progress *p)
 {
-    if (p->shown)
+    if (p->shown) {
         fprintf(rt_report(), "\r\033[K");
-    p->shown = 0;
+        fflush(rt_report());
+    }
+    p->shown = false;
+    on_screen = on_screen == p ? NULL : on_screen;
+}
+
+void
+rt_progress_wipe(void)
+{
+    if (on_screen)
+        rt_progress_clear(on_screen);
 }

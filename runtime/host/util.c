@@ -19,6 +19,7 @@ static void
 message(const char *kind, const char *fmt, va_list ap)
 {
     FILE *f = rt_err ? rt_err : stderr;
+    rt_progress_wipe();
     fflush(rt_report());
     fprintf(f, "%s: %s: ", rt_name, kind);
     char text[4096];
@@ -55,6 +56,7 @@ rt_say(const char *subject, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    rt_progress_wipe();
     fprintf(rt_report(), "%-9s ", subject);
     vfprintf(rt_report(), fmt, ap);
     fputc('\n', rt_report());

@@ -455,25 +455,3 @@ TEST(shuffled_epochs_see_every_row)
             CHECK(seen[i] == 1);
     }
 }
-
-TEST(the_live_line_fits)
-{
-    rt_progress p = {.live = true, .blocks = false, .start = rt_now() - 100};
-    rt_state s = {1234, 100000, 0.123456, 4.9e-5, 12.3456, 123456};
-    char line[2048];
-    for (int columns = 5; columns <= 200; columns++) {
-        rt_progress_line(line, sizeof line, &p, &s, columns);
-        CHECK(strlen(line) <= (size_t)columns);
-        CHECK(columns < 20 || strlen(line) == (size_t)columns);
-        CHECK(columns < 20 || strstr(line, "1234/100000"));
-        CHECK(columns < 79 || (strstr(line, "loss 0.1235") && strstr(line, "left")));
-    }
-    s.total = 9999;
-    rt_progress_line(line, sizeof line, &p, &s, 79);
-    CHECK(!strncmp(
-        line, "#---- 1234/9999 loss 0.1235 lr 4.9e-05 norm 12.35  123k tok/s", 61));
-    CHECK(line[strlen(line) - 1] == 'B'); /* all of it in 80 columns */
-    s.step = s.total;
-    rt_progress_line(line, sizeof line, &p, &s, 79);
-    CHECK(!strncmp(line, "####", 4) && !strstr(line, "#-"));
-}
