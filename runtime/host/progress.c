@@ -18,6 +18,7 @@ enum { NFIELDS = 7, MIN_BAR = 4, MAX_PART_BAR = 40, SHORT = 32, TEXT = 48 };
 enum { SPARE = 3 }; /* columns behind the line */
 
 static rt_progress *on_screen; /* whose line stands in the terminal; NULL: none */
+static bool terminal;          /* there may have been one */
 
 /* "59:59", from an hour on "1h05"; at most 5 columns up to 999 hours. */
 static const char *
@@ -108,6 +109,7 @@ rt_progress_start(rt_progress *p, int64_t done)
     *p = (rt_progress){.start = rt_now(), .first = done};
     p->live = isatty(fileno(rt_report())) && term && strcmp(term, "dumb");
     p->blocks = unicode_terminal();
+    terminal = p->live;
 }
 
 /* A bar of `columns` columns, done in [0,1]; Unicode has eighths of a column. */
@@ -247,4 +249,6 @@ rt_progress_wipe(void)
 {
     if (on_screen)
         rt_progress_clear(on_screen);
+    else if (terminal) /* a "^C" may stand there */
+        fprintf(rt_report(), "\r\033[K");
 }
