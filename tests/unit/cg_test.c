@@ -291,6 +291,43 @@ TEST(the_makefile_builds_the_trainer)
     rig_close(&r);
 }
 
+/* Where infinities are meant: from a constant, literal or not, through moves and elementwise
+ * ops, but not through a softmax. */
+TEST(infinities_of_masks_are_no_fault)
+{
+    rig r;
+    rig_open(
+        &r,
+        MODULE("param $m : f32[4] const unit=0 = 0 -inf 0 0\n"
+               "param $w : f32[4] frozen unit=0 = 1 2 3 4\n",
+               "  %c = const {value=-inf} : f32[]\n"
+               "  %p = le $w, $m : bool[4]\n"
+               "  %a = where %p, %c, $w : f32[4]\n  %sa = softmax %a : f32[4]\n"
+               "  %b = add $w, $m : f32[4]\n  %tb = transpose %b {perm=[0]} : f32[4]\n"
+               "  %sb = softmax %tb : f32[4]\n"
+               "  %d = add %sb, $w : f32[4]\n  %sd = softmax %d : f32[4]\n"
+               "  ret %sa, %sd"));
+    CHECK(plan_and_emit(&r));
+    char *text = read_text(&r, "src/plan.h");
+    NEED(text != NULL);
+    static const char *const row[][2] = {{"{\"%a\", \"where\", NULL, RT_ARENA", "true"},
+                                         {"{\"%b\", \"add\"", "true"},
+                                         {"{\"%tb\", \"transpose\"", "true"},
+                                         {"{\"$m\", NULL", "true"},
+                                         {"{\"%sa\", \"softmax\"", "false"},
+                                         {"{\"%sb\", \"softmax\"", "false"},
+                                         {"{\"%d\", \"add\"", "false"},
+                                         {"{\"$w\", NULL", "false"}};
+    for (int i = 0; i < (int)EF_COUNT(row); i++) {
+        const char *at = strstr(text, row[i][0]), *end = at ? strchr(at, '\n') : NULL;
+        bool as_wanted = end && strstr(at, row[i][1]) && strstr(at, row[i][1]) < end;
+        if (!as_wanted)
+            printf("  %s: not %s\n", row[i][0], row[i][1]);
+        CHECK(as_wanted);
+    }
+    rig_close(&r);
+}
+
 TEST(functions_that_do_not_fit_are_refused)
 {
     static const char *const rows[][2] = {
