@@ -30,17 +30,49 @@ void fe_unload(fe_model *);
 ir_module *fe_import(ef_ctx *, fe_model *);
 void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
 
-/* ---- onnx_template.c: what the trainer needs to write model.onnx without a front end ---- */
-/* Writes `template_path`, the model's bytes without weights, and `holes_path`, a JSON list
- * of where which tensor goes:
+/* ---- onnx_weights.c: the weights of a file alone ---- */
+/* A module without blocks, whose params are the file's weights as fe_import() names and ties
+ * them. Operators and inputs need not be supported. NULL: said why. */
+ir_module *fe_import_weights(ef_ctx *, fe_model *);
+typedef struct fe_reading { /* how the graph reads a weight */
+    bool table;             /* rows of it are looked up */
+    bool product;           /* y = x w, w [in,out] .. */
+    bool out_in;            /*   or y = x w^T, w [out,in] */
+} fe_reading;
+/* Of a param that an import made; all false: in other ways. */
+fe_reading fe_reading_of(const fe_model *, const ir_param *);
+
+/* ---- onnx_template.c, onnx_pack.c: the model once more, with other weights ---- */
+typedef struct fe_hole { /* the contents of a trained tensor (IR_TRAIN, IR_HEAD) */
+    const ir_param *param;
+    bool transposed;   /* the tensor is the transpose of the param */
+    const char *dtype; /* f32, f16, bf16, f64 */
+    uint64_t bytes;
+} fe_hole;
+typedef struct fe_sink fe_sink;
+struct
+    fe_sink { /* beside: the file beside the model, else the model. false: said why */
+    bool (*put)(fe_sink *, bool beside, const void *, size_t n);
+    bool (*fill)(fe_sink *, bool beside, const fe_hole *); /* puts its bytes */
+};
+typedef struct fe_writer fe_writer;
+/* Edits the model. Un-shared tensors of which one is trained become initializers of their
+ * own; a new head (params of role IR_HEAD) is appended with output "logits", computing what
+ * pass task computes: meta head.input names the graph output that it reads; meta pool is
+ * "first" (Gather of position 0), "pooler" (the output is [B,H] already) or "mean" (over the
+ * positions where the mask input named by meta pool.mask is not 0: Cast, Unsqueeze, Mul,
+ * ReduceSum, Div by ReduceSum clipped to >= 1; over all positions, ReduceMean, if that meta
+ * is absent); then Gemm. NULL: said why. */
+fe_writer *fe_writer_new(fe_model *, const ir_module *);
+uint64_t fe_writer_bytes(const fe_writer *); /* of one file with everything */
+/* Weights go to a file of that name beside the model; for files above 2 GB. */
+void fe_writer_beside(fe_writer *, const char *name);
+bool fe_writer_run(fe_writer *, fe_sink *); /* false: said why */
+/* What a trainer needs to write the trained model without a front end: `template_path`, the
+ * model's bytes without holes, and `holes_path`, a JSON list of where which tensor goes:
  *   {"size": bytes of the whole file, "holes": [{"at": offset in the finished file,
  *    "bytes": n, "tensor": "param name", "transposed": bool, "dtype": "f32"}]}
- * Un-shared tensors become initializers of their own; a new head (params of role IR_HEAD)
- * is appended with output "logits", computing what pass task computes: meta head.input names
- * the graph output that it reads; meta pool is "first" (Gather of position 0), "pooler" (the
- * output is [B,H] already) or "mean" (over the positions where the mask input named by meta
- * pool.mask is not 0: Cast, Unsqueeze, Mul, ReduceSum, Div by ReduceSum clipped to >= 1; over
- * all positions, ReduceMean, if that meta is absent); then Gemm. false: said why. */
+ * false: said why. */
 bool fe_write_template(fe_model *, const ir_module *, const char *template_path,
                        const char *holes_path);
 

@@ -160,10 +160,16 @@ void fe_units(fe_imp *);
 bool fe_params(fe_imp *);
 /* "bert.pooler.dense.weight" rather than "onnx::MatMul_302" or "val_12". */
 bool fe_is_torch_name(const char *);
+bool fe_make_param(fe_imp *, fe_param *); /* sets ir; false: said why */
 /* The value of a param, which is made at first use; NULL: said why. */
 fe_val *fe_param_val(fe_call *, fe_param *);
 /* The weight that an output or an operand without consumer group reads; NULL: not one. */
 fe_param *fe_param_of(fe_imp *, const char *name);
+
+/* ---- onnx_weights.c ---- */
+/* What the model written anew has to know of the params: who reads an initializer of its own,
+ * and how they are read. */
+void fe_record_params(fe_imp *);
 
 /* ---- onnx_ties.c ---- */
 /* Finds params of two dims that are byte copies of another, as they are or transposed.

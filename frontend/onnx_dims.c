@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM_MAX = 1 << 30 };
+enum { DIM_MAX = 1 << 30, ANY_TOKENS = 8 };
 
 typedef struct want { /* where a dim gets its size from */
     const char *key;  /* dim_param, or "input.1" for one without a name */
@@ -80,6 +80,8 @@ want_of(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
         w.option = axis ? "--seq" : "--batch";
         w.given = axis ? cfg->seq : cfg->batch;
     }
+    if (cfg->any_size && !w.given && !w.fixed)
+        w.given = axis ? ANY_TOKENS : 1;
     return w;
 }
 

@@ -91,23 +91,6 @@ drop_dead(ir_module *m)
             ir_param_unlink(m, m->params.at[i]);
 }
 
-/* Which consumers read an initializer of their own in a model that is written again. */
-static void
-record_unshared(fe_imp *im)
-{
-    for (int i = 0; i < im->weights.n; i++) {
-        const fe_weight *w = im->weights.at[i];
-        for (int k = 0; k < w->uses.n; k++) {
-            const fe_use *u = &w->uses.at[k];
-            const fe_param *p = ef_map_get(&im->use, &u->node->p->input[u->input]);
-            if (p->owner || !p->ir)
-                continue;
-            fe_unshared entry = {p->ir->value->name, w->name, u->node->p, u->input};
-            ef_push(im->f->arena, im->f->unshared, entry);
-        }
-    }
-}
-
 static bool
 import(fe_imp *im)
 {
@@ -120,7 +103,7 @@ import(fe_imp *im)
         !make_ret(im))
         return false;
     drop_dead(im->m);
-    record_unshared(im);
+    fe_record_params(im);
     if (!fe_facts(im))
         return false;
     fe_report_import(im);

@@ -60,7 +60,8 @@ struct fe_model {
     ef_map by_proto;             /* Onnx__TensorProto* -> fe_tensor* */
     ef_map inits;                /* interned name -> fe_tensor* of the main graph */
     EF_VEC(fe_unshared)
-    unshared; /* filled by fe_import(), read by fe_write_template() */
+    unshared;        /* filled by an import, read by fe_writer_new() */
+    ef_map readings; /* ir_param* -> fe_reading*; filled by an import */
 };
 
 /* ---- onnx_load.c and onnx_tensor.c ---- */
@@ -130,7 +131,7 @@ bool fe_order(fe_model *);
  * taken. */
 Onnx__TensorProto *fe_new_initializer(fe_model *, const char *name, int type, int rank,
                                       const int64_t *dim);
-/* Appends the head that pass task made, see fe_write_template(), and puts its output in
+/* Appends the head that pass task made, see fe_writer_new(), and puts its output in
  * front of the others. bias may be NULL. made[]: the initializers for weight and bias. */
 bool fe_add_head(fe_model *, const ir_module *, const ir_param *weight,
                  const ir_param *bias, Onnx__TensorProto *made[2]);

@@ -364,8 +364,8 @@ read_values(fe_imp *im, const fe_tensor *t, ir_param *p)
     return true;
 }
 
-static bool
-make_param(fe_imp *im, fe_param *p)
+bool
+fe_make_param(fe_imp *im, fe_param *p)
 {
     const ir_type *type = ir_type_get(im->ctx, IR_F32, p->t->rank, p->t->dim);
     bool root = p->copies.n || p->unit < 0;
@@ -395,7 +395,7 @@ fe_param_val(fe_call *c, fe_param *p)
 {
     fe_imp *im = c->im;
     fe_param *root = p->tie ? p->tie : p;
-    if (!root->ir && !make_param(im, root))
+    if (!root->ir && !fe_make_param(im, root))
         return NULL;
     fe_val *v = fe_ir_val(im, root->ir->value);
     return p->tie_transposed ? fe_permute(c, v, (int64_t[]){1, 0}) : v;

@@ -1,67 +1,16 @@
 /* onnx_template.c -- the model once more, with holes where trained weights go.
  *
- * The unpacked model is edited (un-shared initializers, a new head) and packed again. A
- * tensor that is trained, or whose bytes the pre-scan cut out, has as its raw_data the
- * address of a `piece`: protobuf-c never looks at bytes, it hands them to a buffer, and our
- * buffer knows these addresses. It leaves a hole and notes its exact place for a trained
- * tensor, and streams the bytes from their file for another one. So the trainer can write
- * a model without knowing protobuf, and no weight is in memory here.
+ * The unpacked model is edited: each trained tensor becomes a hole, un-shared initializers and
+ * a new head are added. onnx_pack.c writes it. For a trainer the holes stay empty and their
+ * places are noted, so that it can write the model without knowing protobuf.
  */
-#include "onnx_int.h"
+#include "pack_int.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { COPY_BYTES = 1 << 20 };
-
-typedef struct piece {
-    uint64_t bytes;
-    const ir_param *param; /* a hole for this param; NULL: bytes of source */
-    bool transposed;       /* the tensor is the transpose of the param */
-    const char *dtype;
-    const fe_tensor *source;
-    uint64_t at; /* where it came to lie in the finished file */
-} piece;
-
-typedef struct writer {
-    ProtobufCBuffer base; /* must be first: protobuf-c hands it back to append() */
-    fe_model *m;
-    const char *path;
-    FILE *out;
-    piece *pieces;
-    int npiece, cap;
-    uint64_t at; /* bytes of the finished file so far */
-    bool ok;
-    uint8_t *copy; /* COPY_BYTES */
-} writer;
-
-static const char *
-dtype_name(int onnx)
-{
-    return onnx == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE
-               ? "f64"
-               : ir_dtypes[fe_dtype(onnx)].name;
-}
-
-/* Makes the next piece the contents of t, whatever they were. */
-static piece *
-set_piece(writer *w, Onnx__TensorProto *t, uint64_t bytes)
-{
-    EF_ASSERT(w->npiece < w->cap);
-    piece *p = &w->pieces[w->npiece++];
-    *p = (piece){.bytes = bytes, .dtype = dtype_name(t->data_type)};
-    t->n_float_data = t->n_double_data = t->n_int32_data = 0;
-    t->n_external_data = 0;
-    t->has_data_location = false;
-    t->has_raw_data = true;
-    t->raw_data = (ProtobufCBinaryData){(size_t)bytes, (uint8_t *)p};
-    return p;
-}
 
 /* ---- which tensor is which param ---- */
 
@@ -71,7 +20,7 @@ typedef struct match {
 } match;
 
 static void
-add_match(writer *w, ef_map *by_name, const char *name, const ir_param *p,
+add_match(fe_writer *w, ef_map *by_name, const char *name, const ir_param *p,
           bool transposed)
 {
     match *x = EF_NEW(w->m->arena, match);
@@ -90,7 +39,7 @@ is_unshared(const fe_model *m, const char *param)
 
 /* Trained params by the tensors of the file that hold them. */
 static void
-match_params(writer *w, const ir_module *module, ef_map *by_name)
+match_params(fe_writer *w, const ir_module *module, ef_map *by_name)
 {
     for (int i = 0; i < module->params.n; i++) {
         const ir_param *p = module->params.at[i];
@@ -104,21 +53,21 @@ match_params(writer *w, const ir_module *module, ef_map *by_name)
 }
 
 static void
-place_tensor(writer *w, const ef_map *by_name, const fe_tensor *t, bool main_graph)
+place_tensor(fe_writer *w, const ef_map *by_name, const fe_tensor *t, bool main_graph)
 {
     const match *x = main_graph ? ef_map_get(by_name, t->name) : NULL;
     if (!t->bytes || (!x && t->data))
         return; /* it keeps its bytes */
-    piece *p = set_piece(w, (Onnx__TensorProto *)t->proto, t->bytes);
+    fe_piece *p = fe_pack_piece(w, (Onnx__TensorProto *)t->proto, t->bytes);
     p->source = t;
     if (x) {
-        p->param = x->param;
-        p->transposed = x->transposed;
+        p->hole.param = x->param;
+        p->hole.transposed = x->transposed;
     }
 }
 
 static void
-place_tensors(writer *w, const ir_module *module)
+place_tensors(fe_writer *w, const ir_module *module)
 {
     fe_model *m = w->m;
     const Onnx__GraphProto *g = m->proto->graph;
@@ -136,26 +85,25 @@ place_tensors(writer *w, const ir_module *module)
     }
 }
 
-/* The trainer writes floats only: it evaluates models of other types, and trains adapters. */
-static void
-warn_of_types(const writer *w)
-{
-    for (int i = 0; i < w->npiece; i++) {
-        const piece *p = &w->pieces[i];
-        if (!p->param || !strcmp(p->dtype, "f32"))
-            continue;
-        const char *name = p->param->value->name;
-        ef_error(w->m->ctx, name, W_ONNX,
-                 ef_printf(w->m->arena,
-                           "it is %s in the file, and only float can be written: this "
-                           "trainer will evaluate, but not train",
-                           p->dtype));
-        ef_hint(w->m->ctx, "adapters can be trained on it: --lora-r 8");
-        return;
-    }
-}
-
 /* ---- un-sharing ---- */
+
+/* Is a shared initializer, or a param that shares it, trained? Else it may stay shared. */
+static bool
+is_trained(const fe_model *m, const ir_module *module, const char *initializer)
+{
+    for (int i = 0; i < module->params.n; i++) {
+        const ir_param *p = module->params.at[i];
+        if (p->cls == IR_TRAIN && p->onnx && !strcmp(p->onnx, initializer))
+            return true;
+    }
+    for (int i = 0; i < m->unshared.n; i++) {
+        const ir_param *p = ir_param_by_name(module, m->unshared.at[i].param);
+        if (p && p->cls == IR_TRAIN &&
+            !strcmp(m->unshared.at[i].initializer, initializer))
+            return true;
+    }
+    return false;
+}
 
 static void
 count_reads(ef_ctx *ctx, ef_arena *a, const Onnx__GraphProto *g, ef_map *read)
@@ -227,7 +175,7 @@ drop_initializers(fe_model *m, const ef_map *read)
 
 /* The initializer of a param of its own; its consumers share it. */
 static Onnx__TensorProto *
-own_initializer(writer *w, const fe_unshared *u, const ir_param *p, ef_map *made)
+own_initializer(fe_writer *w, const fe_unshared *u, const ir_param *p, ef_map *made)
 {
     fe_model *m = w->m;
     Onnx__TensorProto *own = ef_map_get(made, p);
@@ -237,14 +185,31 @@ own_initializer(writer *w, const fe_unshared *u, const ir_param *p, ef_map *made
     EF_ASSERT(t);
     own = fe_new_initializer(m, u->param, t->type, t->rank, t->dim);
     ef_map_set(m->arena, made, p, own);
-    piece *x = set_piece(w, own, t->bytes);
+    fe_piece *x = fe_pack_piece(w, own, t->bytes);
     x->source = t;
-    x->param = p->cls == IR_TRAIN ? p : NULL;
+    x->hole.param = p->cls == IR_TRAIN ? p : NULL;
     return own;
 }
 
+/* Forgets the copies of initializers that may stay shared. */
 static void
-add_unshared(writer *w, const ir_module *module)
+keep_trained(fe_model *m, const ir_module *module)
+{
+    ef_map trained = {0};
+    int n = 0;
+    for (int i = 0; i < m->unshared.n; i++) {
+        const char *name = ef_intern(m->ctx, m->unshared.at[i].initializer);
+        if (is_trained(m, module, name))
+            ef_map_set(m->arena, &trained, name, m);
+    }
+    for (int i = 0; i < m->unshared.n; i++)
+        if (ef_map_has(&trained, ef_intern(m->ctx, m->unshared.at[i].initializer)))
+            m->unshared.at[n++] = m->unshared.at[i];
+    m->unshared.n = n;
+}
+
+static void
+add_unshared(fe_writer *w, const ir_module *module)
 {
     fe_model *m = w->m;
     ef_map made = {0}, read = {0}, left = {0};
@@ -264,7 +229,7 @@ add_unshared(writer *w, const ir_module *module)
 /* ---- a new head ---- */
 
 static bool
-add_head(writer *w, const ir_module *module)
+add_head(fe_writer *w, const ir_module *module)
 {
     const ir_param *weight = NULL, *bias = NULL;
     for (int i = 0; i < module->params.n; i++) {
@@ -282,107 +247,86 @@ add_head(writer *w, const ir_module *module)
         if (!made[i])
             continue;
         int64_t size = ir_dtypes[fe_dtype(made[i]->data_type)].bits / 8;
-        set_piece(w, made[i], (uint64_t)(ir_type_count(p->value->type) * size))->param =
-            p;
+        uint64_t bytes = (uint64_t)(ir_type_count(p->value->type) * size);
+        fe_pack_piece(w, made[i], bytes)->hole.param = p;
     }
     return true;
 }
 
-/* ---- packing ---- */
-
-static void
-fail(writer *w, const char *path, const char *why)
+fe_writer *
+fe_writer_new(fe_model *m, const ir_module *module)
 {
-    if (w->ok)
-        ef_error(w->m->ctx, NULL, E_FILE, path, why);
-    w->ok = false;
+    fe_writer *w = EF_NEW(m->arena, fe_writer);
+    fe_pack_init(w, m, m->tensors.n + m->unshared.n + 2);
+    keep_trained(m, module);
+    place_tensors(w, module);
+    add_unshared(w, module);
+    return add_head(w, module) ? w : NULL;
 }
 
-static void
-put(writer *w, const void *data, size_t n)
-{
-    if (n && w->ok && fwrite(data, 1, n, w->out) != n)
-        fail(w, w->path, strerror(errno));
-}
+/* ---- for a trainer ---- */
 
-/* The bytes of a tensor from where they are. */
-static void
-put_source(writer *w, const fe_tensor *t)
-{
-    if (t->data) {
-        put(w, t->data, (size_t)t->bytes);
-        return;
-    }
-    int fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    for (uint64_t done = 0; w->ok && done < t->bytes;) {
-        uint64_t n = t->bytes - done < COPY_BYTES ? t->bytes - done : COPY_BYTES;
-        ssize_t got =
-            fd < 0 ? -1 : pread(fd, w->copy, (size_t)n, (off_t)(t->at + done));
-        if (got <= 0)
-            fail(w, t->path, got ? strerror(errno) : "the file became shorter");
-        else
-            put(w, w->copy, (size_t)got);
-        done += got > 0 ? (uint64_t)got : 0;
-    }
-    if (fd >= 0)
-        close(fd);
+typedef struct template
+{ /* a file without the holes' contents */
+    fe_sink sink;
+    ef_ctx *ctx;
+    const char *path;
+    FILE *out;
 }
+template;
 
-static void
-append(ProtobufCBuffer *buffer, size_t n, const uint8_t *data)
+static bool
+put(fe_sink *sink, bool beside, const void *data, size_t n)
 {
-    writer *w = (writer *)buffer;
-    uintptr_t first = (uintptr_t)w->pieces, here = (uintptr_t)data;
-    if (here < first || here >= first + sizeof(piece) * (size_t)w->npiece) {
-        put(w, data, n);
-    } else {
-        piece *p = &w->pieces[(here - first) / sizeof(piece)];
-        EF_ASSERT(p->bytes == n);
-        p->at = w->at;
-        if (!p->param)
-            put_source(w, p->source);
-    }
-    w->at += n;
+    template *t = (template *)sink;
+    EF_ASSERT(!beside);
+    return fwrite(data, 1, n, t->out) == n ||
+           ef_error(t->ctx, NULL, E_FILE, t->path, strerror(errno));
 }
 
 static bool
-pack(writer *w)
+leave(fe_sink *sink, bool beside, const fe_hole *hole)
 {
-    const Onnx__ModelProto *model = w->m->proto;
-    if (onnx__model_proto__get_packed_size(model) > INT_MAX) {
-        fail(w, w->path,
-             "the trained model would be larger than 2 GB, which ONNX files "
-             "can not be");
-        ef_hint(w->m->ctx, "adapters have no such limit: --lora-r 8");
-        return false;
-    }
-    w->out = fopen(w->path, "wb");
-    if (!w->out) {
-        fail(w, w->path, strerror(errno));
-        return false;
-    }
-    onnx__model_proto__pack_to_buffer(model, &w->base);
-    if (fclose(w->out))
-        fail(w, w->path, strerror(errno));
-    return w->ok;
+    (void)sink, (void)beside, (void)hole;
+    return true;
 }
 
 static bool
-write_holes(writer *w, const char *path)
+write_file(fe_writer *w, const char *path)
+{
+    template t = {{put, leave}, w->m->ctx, path, NULL};
+    if (fe_writer_bytes(w) > INT_MAX) {
+        ef_error(t.ctx, NULL, E_FILE, path,
+                 "the trained model would be larger than 2 GB, which ONNX files can "
+                 "not be");
+        ef_hint(t.ctx, "adapters have no such limit: --lora-r 8");
+        return false;
+    }
+    t.out = fopen(path, "wb");
+    if (!t.out)
+        return ef_error(t.ctx, NULL, E_FILE, path, strerror(errno));
+    bool ok = fe_writer_run(w, &t.sink);
+    if (fclose(t.out) && ok)
+        ok = ef_error(t.ctx, NULL, E_FILE, path, strerror(errno));
+    return ok;
+}
+
+static bool
+write_holes(const fe_writer *w, const char *path)
 {
     cJSON *json = cJSON_CreateObject(), *holes = cJSON_CreateArray();
     cJSON_AddNumberToObject(json, "size", (double)w->at);
     cJSON_AddItemToObject(json, "holes", holes);
     for (int i = 0; i < w->npiece; i++) {
-        const piece *p = &w->pieces[i];
-        if (!p->param || !p->at)
+        const fe_piece *p = &w->pieces[i];
+        if (!p->hole.param || !p->at)
             continue; /* not a hole, or dropped */
         cJSON *hole = cJSON_CreateObject();
         cJSON_AddNumberToObject(hole, "at", (double)p->at);
-        cJSON_AddNumberToObject(hole, "bytes", (double)p->bytes);
-        cJSON_AddStringToObject(hole, "tensor", p->param->value->name);
-        cJSON_AddBoolToObject(hole, "transposed", p->transposed);
-        cJSON_AddStringToObject(hole, "dtype", p->dtype);
+        cJSON_AddNumberToObject(hole, "bytes", (double)p->hole.bytes);
+        cJSON_AddStringToObject(hole, "tensor", p->hole.param->value->name);
+        cJSON_AddBoolToObject(hole, "transposed", p->hole.transposed);
+        cJSON_AddStringToObject(hole, "dtype", p->hole.dtype);
         cJSON_AddItemToArray(holes, hole);
     }
     char *text = cJSON_Print(json);
@@ -392,15 +336,13 @@ write_holes(writer *w, const char *path)
         ok = !fclose(f) && ok;
     cJSON_free(text);
     cJSON_Delete(json);
-    if (!ok)
-        fail(w, path, strerror(errno));
-    return w->ok;
+    return ok || ef_error(w->m->ctx, NULL, E_FILE, path, strerror(errno));
 }
 
 static int
 by_place(const void *a, const void *b)
 {
-    const piece *x = a, *y = b;
+    const fe_piece *x = a, *y = b;
     return (x->at > y->at) - (x->at < y->at);
 }
 
@@ -408,17 +350,9 @@ bool
 fe_write_template(fe_model *m, const ir_module *module, const char *template_path,
                   const char *holes_path)
 {
-    writer w = {.base = {append}, .m = m, .path = template_path, .ok = true};
-    w.cap = m->tensors.n + m->unshared.n + 2;
-    w.pieces = EF_NEWN(m->arena, piece, w.cap);
-    w.copy = ef_alloc(m->arena, COPY_BYTES);
-    place_tensors(&w, module);
-    add_unshared(&w, module);
-    if (!add_head(&w, module))
+    fe_writer *w = fe_writer_new(m, module);
+    if (!w || !write_file(w, template_path))
         return false;
-    warn_of_types(&w);
-    if (!pack(&w))
-        return false;
-    qsort(w.pieces, (size_t)w.npiece, sizeof(piece), by_place);
-    return write_holes(&w, holes_path);
+    qsort(w->pieces, (size_t)w->npiece, sizeof *w->pieces, by_place);
+    return write_holes(w, holes_path);
 }

@@ -22,6 +22,7 @@ typedef struct ef_config {
     const char *argv_run; /* the command line, for plan.json and reproducers */
     bool lora_implied;    /* lora_r was not given, but another --lora option */
     bool given_run_pass;  /* --run-pass stood there, even if empty */
+    bool any_size;        /* open dimensions may have any size: nothing will run */
 } ef_config;
 
 extern const ef_config ef_config_default;

@@ -89,6 +89,9 @@ int rt_file_text(const char *path, const char *text);
 /* safetensors.c: the elements of one tensor; all that rt_st_write() writes */
 void rt_file_tensor(rt_file *, const rt_st_out *);
 void rt_file_tensors(rt_file *, rt_st_out *, int n, bool torch);
+/* half.c: the elements as f32, f64, f16 or bf16. Returns how many finite ones became infinite. */
+int64_t rt_file_floats(rt_file *, const char *dtype, const rt_st_out *);
+int rt_float_bytes(const char *dtype);            /* of an element; 0: no such type */
 char *rt_path(const char *dir, const char *name); /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
                    int *err); /* NULL: *err is the errno */

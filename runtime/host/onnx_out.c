@@ -14,7 +14,7 @@
 
 typedef struct hole {
     double at, bytes;
-    const char *tensor; /* belongs to the JSON */
+    const char *tensor, *dtype; /* belong to the JSON */
     bool transposed;
     const rt_param *param;
 } hole;
@@ -49,11 +49,10 @@ read_hole(const rt_program *p, const cJSON *item, const char *path, hole *h)
 {
     const cJSON *at = cJSON_GetObjectItemCaseSensitive(item, "at");
     const cJSON *bytes = cJSON_GetObjectItemCaseSensitive(item, "bytes");
-    const char *dtype =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "dtype"));
+    h->dtype = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "dtype"));
     h->tensor = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "tensor"));
     h->transposed = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "transposed"));
-    if (!cJSON_IsNumber(at) || !cJSON_IsNumber(bytes) || !h->tensor || !dtype)
+    if (!cJSON_IsNumber(at) || !cJSON_IsNumber(bytes) || !h->tensor || !h->dtype)
         return rt_fail(RT_USER, "%s: a hole lacks at, bytes, tensor or dtype", path);
     h->at = at->valuedouble;
     h->bytes = bytes->valuedouble;
@@ -61,10 +60,11 @@ read_hole(const rt_program *p, const cJSON *item, const char *path, hole *h)
     if (!h->param)
         return rt_fail(RT_USER, "%s: the trainer has no '%s'; compile again", path,
                        h->tensor);
-    if (strcmp(dtype, "f32"))
-        return rt_fail(RT_USER, "%s: '%s' is %s in the model; only f32 can be written",
-                       path, h->tensor, dtype);
-    if (h->bytes != 4.0 * (double)h->param->n || h->param->dtype != RT_F32 ||
+    int size = rt_float_bytes(h->dtype);
+    if (!size)
+        return rt_fail(RT_USER, "%s: '%s' is %s in the model, which is not written",
+                       path, h->tensor, h->dtype);
+    if (h->bytes != (double)size * (double)h->param->n || h->param->dtype != RT_F32 ||
         (h->transposed && h->param->rank != 2))
         return rt_fail(RT_USER, "%s: '%s' does not fit its hole; compile again", path,
                        h->tensor);
@@ -164,7 +164,12 @@ fill(writer *w, const hole *h)
                    .transposed = h->transposed};
     for (int d = 0; d < o.rank; d++)
         o.dim[d] = h->param->dim[h->transposed ? 1 - d : d];
-    rt_file_tensor(&w->to, &o);
+    int64_t lost = rt_file_floats(&w->to, h->dtype, &o);
+    if (lost)
+        rt_warn(
+            "%lld elements of '%s' are beyond the range of %s, the type of the model "
+            "file, and infinite in it",
+            (long long)lost, h->tensor, h->dtype);
     return w->to.code;
 }
 

@@ -320,29 +320,10 @@ count(int rank, const int64_t *dim)
     return n;
 }
 
-/* data [cols, rows] as rows x cols, a few rows at a time. */
-static void
-write_transposed(rt_file *f, const float *data, int64_t rows, int64_t cols)
-{
-    enum { ROWS = 16 };
-    float *part = rt_new((size_t)(ROWS * cols), sizeof *part);
-    for (int64_t r = 0; r < rows && !f->code; r += ROWS) {
-        int64_t n = rows - r < ROWS ? rows - r : ROWS;
-        for (int64_t c = 0; c < cols; c++)
-            for (int64_t i = 0; i < n; i++)
-                part[i * cols + c] = data[c * rows + r + i];
-        rt_file_write(f, part, (size_t)(n * cols) * sizeof *part);
-    }
-    free(part);
-}
-
 void
 rt_file_tensor(rt_file *f, const rt_st_out *t)
 {
-    if (t->transposed)
-        write_transposed(f, t->data, t->dim[0], t->dim[1]);
-    else
-        rt_file_write(f, t->data, (size_t)count(t->rank, t->dim) * sizeof(float));
+    rt_file_floats(f, "f32", t);
 }
 
 static char *

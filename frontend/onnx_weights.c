@@ -1,0 +1,122 @@
+/* onnx_weights.c -- the weights of a file and how its graph reads them, without its operators.
+ *
+ * To put other weights into a file, their names, ties and layouts are all that has to be
+ * known; so this works for files that can not be trained, such as decoders with a cache.
+ */
+#include "import_int.h"
+
+#include <string.h>
+
+/* ---- how weights are read ---- */
+
+static bool
+flips(const Onnx__NodeProto *n, const char *attr)
+{
+    const Onnx__AttributeProto *a = fe_node_attr(n, attr);
+    return a && a->i;
+}
+
+static void
+note_product(fe_reading *r, bool out_in)
+{
+    r->product = true;
+    r->out_in = out_in;
+}
+
+/* Follows the transpose of a weight to the product that reads it. */
+static void
+follow(fe_imp *im, fe_reading *r, const fe_node *transpose)
+{
+    const fe_users *u = fe_users_of(im->main, transpose->out[0]);
+    for (int i = 0; i < u->node.n; i++) {
+        const fe_node *n = u->node.at[i];
+        const char *op = fe_str(n->p->op_type);
+        bool second = n->nin > 1 && n->in[1] == transpose->out[0];
+        if (second && !strcmp(op, "MatMul"))
+            note_product(r, true);
+        else if (second && !strcmp(op, "Gemm"))
+            note_product(r, !flips(n->p, "transB"));
+    }
+}
+
+static void
+note_use(fe_imp *im, fe_reading *r, const fe_use *u)
+{
+    const char *op = fe_str(u->node->p->op_type);
+    if (!strcmp(op, "Gather") && u->input == 0)
+        r->table = true;
+    else if (u->input == 1 && (!strcmp(op, "MatMul") || !strcmp(op, "Gemm") ||
+                               !strcmp(op, "FusedMatMul")))
+        note_product(r, flips(u->node->p, "transB"));
+    else if (!strcmp(op, "Transpose") && u->node == u->owner)
+        follow(im, r, u->node);
+}
+
+static void
+record_use(fe_imp *im, const fe_weight *w, const fe_use *u)
+{
+    fe_param *p = ef_map_get(&im->use, &u->node->p->input[u->input]);
+    const ir_param *ir = p->tie ? p->tie->ir : p->ir;
+    if (!ir)
+        return;
+    fe_reading *r = ef_map_get(&im->f->readings, ir), as_root = {0};
+    if (!r) {
+        r = EF_NEW(im->f->arena, fe_reading);
+        ef_map_set(im->f->arena, &im->f->readings, ir, r);
+    }
+    note_use(im, &as_root, u);
+    r->table |= as_root.table;
+    if (as_root.product)
+        note_product(r, as_root.out_in != p->tie_transposed);
+    if (!p->owner && p->ir)
+        ef_push(im->f->arena, im->f->unshared,
+                ((fe_unshared){ir->value->name, w->name, u->node->p, u->input}));
+}
+
+void
+fe_record_params(fe_imp *im)
+{
+    for (int i = 0; i < im->weights.n; i++) {
+        const fe_weight *w = im->weights.at[i];
+        for (int k = 0; k < w->uses.n; k++)
+            record_use(im, w, &w->uses.at[k]);
+    }
+}
+
+fe_reading
+fe_reading_of(const fe_model *m, const ir_param *p)
+{
+    const fe_reading *r = ef_map_get(&m->readings, p);
+    return r ? *r : (fe_reading){0};
+}
+
+/* ---- the import ---- */
+
+static bool
+import(fe_imp *im)
+{
+    im->main = fe_graph_new(im, im->f->proto->graph);
+    fe_graph_order(im, im->main);
+    fe_units(im);
+    if (!fe_params(im) || !fe_ties(im))
+        return false;
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        if (!p->tie && !fe_make_param(im, p))
+            return false;
+    }
+    fe_record_params(im);
+    return true;
+}
+
+ir_module *
+fe_import_weights(ef_ctx *ctx, fe_model *f)
+{
+    fe_imp im = {.ctx = ctx, .f = f, .m = ir_module_new(ctx), .arena = ef_arena_new()};
+    ir_func_new(im.m, "step");
+    bool ok = import(&im);
+    if (!ok)
+        ir_module_free(im.m);
+    ef_arena_free(im.arena);
+    return ok ? im.m : NULL;
+}
