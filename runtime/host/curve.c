@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMOOTH_SHARE = 40, SMOOTH_FROM = 20 }; /* window: 1/40 of the run on each side */
+/* a window of 1/20 of the run on each side, from 20 rows on */
+enum { SMOOTH_SHARE = 20, SMOOTH_LEAST = 3, SMOOTH_FROM = 20 };
 
 rt_curve
 rt_curve_of(const char *key)
@@ -155,6 +156,7 @@ rt_curve_json(const rt_curve *c, bool smooth, rt_text *t)
 {
     rt_point *p = rt_new(2 * (size_t)c->nbucket + 1, sizeof *p);
     int side = c->nbucket / SMOOTH_SHARE;
+    side = side > SMOOTH_LEAST ? side : SMOOTH_LEAST;
     rt_putf(t, "{\"key\": ");
     rt_put_json(t, c->key);
     rt_putf(t, ", \"rows\": %lld, \"per\": %lld", (long long)c->rows,
@@ -166,7 +168,7 @@ rt_curve_json(const rt_curve *c, bool smooth, rt_text *t)
                 c->sum / (double)c->n, c->last.step, c->last.value, c->low.step,
                 c->low.value, c->high.step, c->high.value);
     put_points(t, p, points(c, p));
-    if (smooth && c->n >= SMOOTH_FROM && side) {
+    if (smooth && c->n >= SMOOTH_FROM) {
         rt_putf(t, ", \"smooth\": {\"over\": %lld", (2 * side + 1) * (long long)c->per);
         put_points(t, p, smoothed(c, side, p));
         rt_putf(t, "}");

@@ -96,13 +96,13 @@ TEST(smoothing_follows_a_line)
     }
     cJSON *o = json_of(&line, true), *s = get(o, "smooth");
     NEED(s && cJSON_GetArraySize(get(s, "y")) == 400);
-    CHECK(get(s, "over")->valueint == 21);
+    CHECK(get(s, "over")->valueint == 41);
     for (int i = 0; i < 400; i++)
         CHECK_NEAR(at(get(s, "y"), i), 5 - 0.25 * i, 1e-3);
     cJSON_Delete(o);
     o = json_of(&noise, true);
     for (int i = 10; i < 390; i++)
-        CHECK(fabs(at(get(get(o, "smooth"), "y"), i)) < 0.1);
+        CHECK(fabs(at(get(get(o, "smooth"), "y"), i)) < 0.06);
     cJSON_Delete(o);
     rt_curve_free(&line);
     rt_curve_free(&noise);
