@@ -52,6 +52,8 @@ typedef struct jsonl {
 static void
 add_bytes(rt_text *t, const void *bytes, size_t n)
 {
+    if (!n) /* memcpy() takes no NULL, not even for nothing */
+        return;
     if (t->n + n > t->cap) {
         t->cap = 2 * t->cap + n;
         t->s = rt_grow(t->s, t->cap);
