@@ -170,13 +170,86 @@ TEST(fields_that_the_model_does_not_take)
     TOY_HEARD("token_type_ids: not used, the model has no such input");
 }
 
-TEST(prediction_reads_no_labels)
+TEST(prediction_takes_labels_where_they_are)
 {
     CHECK(load_as("causal-lm", RT_PREDICTION,
-                  "{\"input_ids\": [1,2,3], \"labels\": \"?\"}\n") == 0);
-    CHECK_STR(batch(4, 0, -1), "2 3 0 -100 -100 -100 -100 -100");
-    CHECK(load_as("seq-cls", RT_PREDICTION, "{\"input_ids\": [1,2,3]}\n") == 0);
-    CHECK_STR(batch(2, 0, -1), "0 -100");
+                  "{\"input_ids\": [1,2,3], \"labels\": \"?\"}\n"
+                  "{\"input_ids\": [1,2,3], \"labels\": [1,-100,4]}\n") == 0);
+    TOY_HEARD("labels: 1 are not labels of this model and are left out");
+    CHECK_STR(batch(4, 0, 1), "2 3 0 -100 0 4 0 -100");
+    CHECK(rt_data_label(&d, 0, 1) == 2 && rt_data_label(&d, 1, 1) == RT_IGNORE);
+    CHECK(rt_data_supervised(&d, 0) == 2 && rt_data_supervised(&d, 1) == 1);
+    CHECK(load_as("seq-cls", RT_PREDICTION,
+                  "{\"input_ids\": [1,2,3]}\n{\"input_ids\": [1], \"label\": 2}\n"
+                  "{\"input_ids\": [1], \"label\": -1}\n") == 0);
+    CHECK_STR(batch(2, 0, 1), "0 2");
+    CHECK_STR(batch(2, 2, -1), "0 -100");
+    CHECK(rt_data_label(&d, 0, 0) == RT_IGNORE && rt_data_label(&d, 1, 0) == 2);
+    CHECK(rt_data_label(&d, 2, 0) == RT_IGNORE && d.supervised == 1);
+    CHECK(load_as("mlm", RT_PREDICTION, "{\"input_ids\": [1,2]}\n") == 0);
+    CHECK_STR(batch(4, 0, -1), "0 0 -100 -100 -100 -100 -100 -100");
+}
+
+static const rt_input values_input[] = {
+    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
+    {"values", RT_VALUES, 2, {TOY_B, 2}, true, 0},
+};
+
+static int
+load_values(rt_use use, const char *text)
+{
+    rt_data_close(&d);
+    p = toy_program();
+    p.task = "regression";
+    p.input = values_input;
+    p.ninput = 2;
+    p.labels = 2;
+    toy_write("rows.jsonl", text);
+    toy_listen();
+    int code = open_one(toy_path("rows.jsonl"), use);
+    toy_heard();
+    return code;
+}
+
+TEST(values_of_a_regression)
+{
+    NEED(load_values(RT_TRAINING, "{\"input_ids\": [1,2], \"labels\": [0.5, -1e3]}\n"
+                                  "{\"input_ids\": [1], \"labels\": [null, 7]}\n"
+                                  "{\"input_ids\": [1], \"labels\": null}\n"
+                                  "{\"input_ids\": [1]}\n") == 0);
+    TOY_HEARD("4 rows, 5 tokens, 3 supervised");
+    TOY_HEARD("labels: not in 1 of 4 rows: not supervised");
+    CHECK(d.supervised == 3 && d.row_labels && rt_data_supervised(&d, 1) == 1);
+    CHECK(rt_data_value(&d, 0, 0) == 0.5f && rt_data_value(&d, 0, 1) == -1000);
+    CHECK(isnan(rt_data_value(&d, 1, 0)) && rt_data_value(&d, 1, 1) == 7);
+    CHECK(isnan(rt_data_value(&d, 2, 0)) && isnan(rt_data_value(&d, 3, 1)));
+    rt_run run = {.program = &p};
+    rt_inputs_new(&run);
+    CHECK(rt_batch_fill(&run, &d, (int64_t[]){1}, 1) == 1);
+    const float *v = run.input[1];
+    CHECK(isnan(v[0]) && v[1] == 7 && isnan(v[2]) && isnan(v[3]));
+    rt_inputs_free(&run);
+    static const char *const bad[][2] = {
+        {"1", "labels has 1 values, but the model has 2 outputs"},
+        {"[1]", "labels has 1 values"},
+        {"[1,2,3]", "labels has 3 values"},
+        {"[]", "labels has 0 values"},
+        {"\"1\"", "labels must be a number or a list of numbers"},
+        {"[true, 1]", "labels must be a number or a list"},
+        {"{}", "labels must be a number"},
+        {"[1e39, 1]", "labels[0] is too large for a float"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"input_ids\": [1], \"labels\": %s}\n",
+                 bad[i][0]);
+        CHECK(load_values(RT_TRAINING, text) == RT_USER);
+        TOY_HEARD(bad[i][1]);
+        CHECK(load_values(RT_PREDICTION, text) == 0 && isnan(rt_data_value(&d, 0, 0)));
+    }
+    CHECK(load_values(RT_TRAINING, "{\"input_ids\": [1], \"labels\": null}\n") ==
+          RT_USER);
+    TOY_HEARD("no row is supervised: every label is null");
 }
 
 /* One bad line, after a good one, is refused and named. */
@@ -224,6 +297,15 @@ TEST(bad_rows_are_named)
     refuses("seq-cls", "{\"input_ids\": [NaN], \"labels\": 1}", "is not JSON");
     refuses("seq-cls", "{\"input_ids\": [1], \"labels\": 1} {}", "is not JSON");
     refuses("seq-cls", "{", "one whole object");
+    refuses("seq-cls", "{\"input_ids\": [1], \"labels\": 1,}", "column 32: a key");
+    refuses("seq-cls", "{\"input_ids\": [1], \"label\": 1, \"label\": 1}",
+            "has label twice");
+    refuses("seq-cls", "{\"input_ids\": [01], \"labels\": 1}", "is not JSON");
+    refuses("seq-cls", "{\"input_ids\": [1], \"x\": \"\xff\"}", "not UTF-8");
+    refuses("seq-cls", "{\"input_ids\": [true], \"labels\": 1}", "not a number");
+    refuses("seq-cls", "{\"input_ids\": [1], \"labels\": null}", "one number");
+    refuses("seq-cls", "{\"input_ids\": [4294967297], \"labels\": 1}",
+            "input_ids[0] is 4294967297");
     refuses("seq-cls", "[1,2,3]", "is a JSON list");
     refuses("seq-cls", "some text", "not a JSON object: 'some text'");
     refuses("causal-lm", "{\"input_ids\": [1,2], \"labels\": [1,8]}", "labels[1] is 8");
