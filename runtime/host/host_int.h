@@ -251,6 +251,9 @@ void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *
 /* Writes dir/report.html from dir/log.jsonl, the plan beside the trainer and the options of
  * the run (a JSON object), for a browser without a network. */
 int rt_report_write(const char *dir, const char *program_dir, const char *options);
+/* The same on the way, but only if it takes less than 1/50 of the time since the last one: a
+ * log of a million rows takes seconds. */
+int rt_report_update(const char *dir, const char *program_dir, const char *options);
 
 /* ---- loop.c, eval.c, best.c ---- */
 typedef struct rt_job { /* what main.c prepared */

@@ -298,7 +298,7 @@ save(loop *l)
     int code = rt_checkpoint_save(job, l->state);
     if (!code) {
         l->saved = l->state->step;
-        code = rt_report_write(job->opts->output_dir, job->program_dir, job->options);
+        code = rt_report_update(job->opts->output_dir, job->program_dir, job->options);
     }
     return code;
 }

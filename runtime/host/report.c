@@ -17,7 +17,7 @@
 
 extern const char rt_report_page[]; /* made from report.html by embed.cmake */
 
-enum { MAX_CURVES = 16, MAX_LISTED = 400, MAX_PLAN = 256 << 20 };
+enum { MAX_CURVES = 16, MAX_LISTED = 400, MAX_PLAN = 256 << 20, UPDATE_SHARE = 50 };
 
 typedef struct report {
     rt_curve curve[MAX_CURVES];
@@ -248,5 +248,18 @@ rt_report_write(const char *dir, const char *program_dir, const char *options)
     cJSON_Delete(r.ending);
     cJSON_Delete(r.options);
     cJSON_Delete(r.plan);
+    return code;
+}
+
+int
+rt_report_update(const char *dir, const char *program_dir, const char *options)
+{
+    static double ended, took;
+    double start = rt_now();
+    if (start - ended < UPDATE_SHARE * took)
+        return RT_OK;
+    int code = rt_report_write(dir, program_dir, options);
+    ended = rt_now();
+    took = ended - start;
     return code;
 }
