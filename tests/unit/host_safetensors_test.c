@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static const float six[] = {1, 2, 3, 4, 5, 6};
 
@@ -123,6 +124,64 @@ TEST(broken_headers_are_refused)
     refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":["
             "0,4]}}",
             "up to 8");
+}
+
+TEST(a_name_stands_there_once)
+{
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+            "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[12,12]},"
+            "\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[12,24]}}",
+            "holds tensor 'a' twice");
+}
+
+TEST(deep_json_is_refused)
+{
+    enum { DEEP = 1 << 20 };
+    char *deep = calloc(DEEP + 8, 1);
+    memset(deep, '[', DEEP);
+    refuses(deep, "not JSON");
+    for (int i = 0; i + 5 <= DEEP; i += 5)
+        memcpy(deep + i, "{\"a\":", 5);
+    refuses(deep, "not JSON");
+    free(deep);
+}
+
+TEST(only_regular_files_are_read)
+{
+    rt_st st;
+    toy_listen();
+    CHECK(!mkfifo(toy_path("pipe"), 0666));
+    CHECK(rt_st_open(&st, toy_path("pipe")) == RT_USER); /* does not wait */
+    rt_st_close(&st);
+    CHECK(rt_st_open(&st, toy_folder()) == RT_USER);
+    rt_st_close(&st);
+    CHECK(rt_st_open(&st, "/dev/zero") == RT_USER);
+    rt_st_close(&st);
+    toy_heard();
+    TOY_HEARD("pipe: Invalid argument");
+    TOY_HEARD("Is a directory");
+}
+
+/* A file whose last tensor does not fit overwrites nothing. */
+TEST(initial_tensors_are_all_or_nothing)
+{
+    rt_program p = toy_program();
+    rt_run run = {.program = &p};
+    NEED(rt_weights_new(&run, 1 << RT_TRAIN) == RT_OK);
+    rt_st_out t[] = {{"fc.bias", 1, {3}, six, false},
+                     {"fc.weight", 2, {2, 3}, six, false}};
+    NEED(rt_st_write(toy_path("half_right"), t, 2, true) == RT_OK);
+    toy_listen();
+    CHECK(rt_tensors_load(&run, toy_path("half_right")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("'fc.weight' is [2,3], but the program has [3,4]");
+    const float *bias = rt_param_data(&run, &toy_param[2]);
+    CHECK(bias[0] == 0 && bias[1] == 0 && bias[2] == 0);
+    NEED(rt_st_write(toy_path("right"), t, 1, true) == RT_OK);
+    toy_listen();
+    CHECK(rt_tensors_load(&run, toy_path("right")) == RT_OK && bias[2] == 3);
+    toy_heard();
+    rt_weights_free(&run);
 }
 
 TEST(every_byte_belongs_to_one_tensor)
