@@ -322,6 +322,9 @@ close_all(host *h)
         rt_folder_unlock(h->lock);
     free(h->options.s);
     free(h->go_on.s);
+    free(h->opts.train_data.at);
+    free(h->opts.eval_data.at);
+    free(h->opts.predict.at);
     free(h);
 }
 
