@@ -32,7 +32,7 @@ step_of(const char *line, size_t n)
     return result;
 }
 
-/* Where the rows end that stay. A file that can't be read stays as far as it can. */
+/* Where the rows end that stay; -1: errno says why they can't be read. */
 static int64_t
 kept_bytes(const char *path, int64_t keep)
 {
@@ -41,7 +41,9 @@ kept_bytes(const char *path, int64_t keep)
     size_t cap = 0;
     int64_t at = 0;
     ssize_t n;
-    for (int64_t number = 1; f && (n = getline(&line, &cap, f)) > 0; number++) {
+    if (!f)
+        return errno == ENOENT ? 0 : -1;
+    for (int64_t number = 1; (n = getline(&line, &cap, f)) > 0; number++) {
         double step = step_of(line, (size_t)n);
         if (step == -2)
             rt_warn("%s, line %lld is not a whole row; the log is cut there", path,
@@ -50,9 +52,12 @@ kept_bytes(const char *path, int64_t keep)
             break;
         at += n;
     }
+    if (ferror(f))
+        at = -1;
     free(line);
-    if (f)
-        fclose(f);
+    int err = errno;
+    fclose(f);
+    errno = err;
     return at;
 }
 
@@ -62,7 +67,7 @@ rt_log_open(rt_log *l, const char *dir, int64_t keep)
     *l = (rt_log){.file.path = rt_path(dir, "log.jsonl")};
     rt_records *f = &l->file;
     f->at = keep < 0 ? 0 : kept_bytes(f->path, keep);
-    f->fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    f->fd = f->at < 0 ? -1 : open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     bool ok = f->fd >= 0 && !ftruncate(f->fd, f->at) &&
               lseek(f->fd, f->at, SEEK_SET) == f->at;
     if (ok)

@@ -148,6 +148,12 @@ TEST(a_log_that_can_not_be_is_refused)
     toy_heard();
     TOY_HEARD("no/such/log.jsonl: No such file or directory");
     CHECK(!l.file.path);
+    mkdir(toy_path("odd"), 0777); /* a log that can't be read is not cut */
+    mkdir(toy_path("odd/log.jsonl"), 0777);
+    toy_listen();
+    CHECK(rt_log_open(&l, toy_path("odd"), 3) == RT_USER);
+    toy_heard();
+    TOY_HEARD("odd/log.jsonl: Is a directory");
     toy_write("file", "");
     toy_listen();
     CHECK(rt_board_open(&l, toy_path("file"), -1, "{}") == RT_USER);
