@@ -1,11 +1,12 @@
-/* adapter_fuzz.c -- a PEFT adapter into a program that adapts whole modules and into one
- * that adapts row ranges of a fused one.
+/* adapter_fuzz.c -- a PEFT adapter as it is, into a program that adapts whole modules, and
+ * into one that adapts row ranges of a fused one.
  *
- * An input is adapter_config.json, a zero byte, adapter_model.safetensors.
+ * An input is adapter_config.json, a zero byte, adapter_model.safetensors (see fuzz.h).
  */
 #include "fuzz.h"
 
 #include "runtime/host/host_int.h"
+#include "runtime/host/peft.h"
 
 enum { BYTES = 1 << 10 };
 
@@ -91,7 +92,10 @@ fuzz_input(const uint8_t *data, size_t n)
         return;
     size_t config = (size_t)(zero - data);
     fuzz_file("adapter_config.json", data, config);
-    fuzz_file("adapter_model.safetensors", zero + 1, n - config - 1);
+    fuzz_tensors("adapter_model.safetensors", zero + 1, n - config - 1);
+    rt_peft peft;
+    rt_peft_open(&peft, fuzz_dir);
+    rt_peft_close(&peft);
     load_into(&whole);
     load_into(&rows);
 }

@@ -44,6 +44,26 @@ fuzz_file(const char *name, const void *data, size_t n)
     return path;
 }
 
+/* The same as a file of tensors. An input that begins with '{' is a header, a zero byte and
+ * the tensors' data, and gets the length that the format wants in front; so a mutated
+ * header still is one. */
+static inline const char *
+fuzz_tensors(const char *name, const uint8_t *data, size_t n)
+{
+    const uint8_t *zero = n && *data == '{' ? memchr(data, 0, n) : NULL;
+    if (!zero)
+        return fuzz_file(name, data, n);
+    size_t header = (size_t)(zero - data);
+    uint8_t *file = malloc(n + 7);
+    for (int i = 0; i < 8; i++)
+        file[i] = (uint8_t)((uint64_t)header >> 8 * i);
+    memcpy(file + 8, data, header);
+    memcpy(file + 8 + header, zero + 1, n - header - 1);
+    const char *path = fuzz_file(name, file, n + 7);
+    free(file);
+    return path;
+}
+
 static void
 fuzz_clean(void)
 {

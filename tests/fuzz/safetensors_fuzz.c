@@ -23,7 +23,7 @@ fuzz_input(const uint8_t *data, size_t n)
 {
     rt_out = rt_err = fuzz_null;
     rt_st st;
-    if (rt_st_open(&st, fuzz_file("x.safetensors", data, n)) == RT_OK)
+    if (rt_st_open(&st, fuzz_tensors("x.safetensors", data, n)) == RT_OK)
         for (int i = 0; i < st.n; i++)
             read_tensor(&st, &st.tensor[i]);
     rt_st_close(&st);
