@@ -135,9 +135,9 @@ open_adapter(exporter *e)
 
 /* ---- the model ---- */
 
-/* Imports the whole model; with the rows of a head, adds that head as for its training. */
+/* Imports the whole model and adds a head, as for its training. */
 static int
-import_all(exporter *e, int64_t labels)
+import_with_head(exporter *e, int64_t labels)
 {
     const ef_config *before = e->ctx->cfg;
     FILE *report = e->ctx->report;
@@ -150,7 +150,7 @@ import_all(exporter *e, int64_t labels)
     e->ctx->report = NULL;
     e->module = fe_import(e->ctx, e->model);
     bool ok = e->module != NULL;
-    if (ok && labels) {
+    if (ok) {
         pass_ctx pc = {.m = e->module, .scratch = ef_arena_new()};
         ok = pass_canon(&pc) && pass_recognise(&pc) && pass_task(&pc);
         ef_arena_free(pc.scratch);
@@ -185,10 +185,8 @@ load_model(exporter *e)
                 "%s does not say what the head reads\ngive --pool first, mean "
                 "or pooler, as it was trained",
                 st->path);
-        return import_all(e, head->dim[0]);
+        return import_with_head(e, head->dim[0]);
     }
-    if (cmd_flag(e->args, "safetensors"))
-        return import_all(e, 0);
     e->module = fe_import_weights(e->ctx, e->model);
     return e->module ? RT_OK : RT_USER;
 }

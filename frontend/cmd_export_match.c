@@ -11,7 +11,15 @@
 static const char *
 torch_name(const ir_param *p)
 {
-    return p->hf ? p->hf : p->value->name;
+    const char *name = fe_torch_name(p);
+    return name ? name : p->value->name;
+}
+
+/* Is it called after a parameter that it is computed from? */
+static bool
+is_computed(const ir_param *p)
+{
+    return p->hf && !fe_torch_name(p);
 }
 
 /* ---- tied weights ---- */
@@ -84,10 +92,14 @@ weight_named(const exporter *e, const char *name, bool torch)
         for (int i = 0; i < e->module->params.n; i++) {
             ir_param *p = e->module->params.at[i];
             int way = order[torch][w];
-            bool flipped = way == BY_TORCH && p->transposed;
-            bool same = way == BY_TORCH  ? p->hf && !strcmp(p->hf, name)
-                        : way == BY_FILE ? is_initializer(p, name, &flipped)
-                                         : !strcmp(p->value->name, name);
+            bool flipped = way == BY_TORCH && p->transposed, same;
+            const char *hf = fe_torch_name(p);
+            if (way == BY_TORCH)
+                same = hf && !strcmp(hf, name);
+            else if (way == BY_FILE)
+                same = is_initializer(p, name, &flipped);
+            else /* a name of PyTorch's is not of values computed from its own */
+                same = !strcmp(p->value->name, name) && !(torch && is_computed(p));
             if (same && p->cls != IR_CONST)
                 return (found){p, flipped && p->value->type->rank == 2};
         }
@@ -151,6 +163,23 @@ same_shape(const ir_type *t, const rt_st_tensor *x, bool transposed)
     return same;
 }
 
+static int
+no_weight(const exporter *e, const rt_st *st, const char *name)
+{
+    for (int i = 0; i < e->module->params.n; i++) {
+        const ir_param *p = e->module->params.at[i];
+        if (is_computed(p) && !strcmp(p->hf, name))
+            return rt_fail(
+                RT_USER,
+                "%s: the model has not '%s' itself: its exporter computed '%s' "
+                "from it\nexport the model with the new weights from PyTorch",
+                st->path, name, p->onnx);
+    }
+    return rt_fail(RT_USER,
+                   "%s: the model has no weight '%s'\nthe nearest name is '%s'",
+                   st->path, name, nearest(e, name, false));
+}
+
 /* tensor of st replaces the weight of that name. */
 static int
 add_tensor(exporter *e, const rt_st *st, const rt_st_tensor *t, const char *name,
@@ -158,9 +187,7 @@ add_tensor(exporter *e, const rt_st *st, const rt_st_tensor *t, const char *name
 {
     found f = weight_named(e, name, torch);
     if (!f.param)
-        return rt_fail(RT_USER,
-                       "%s: the model has no weight '%s'\nthe nearest name is '%s'",
-                       st->path, name, nearest(e, name, false));
+        return no_weight(e, st, name);
     if (!same_shape(f.param->value->type, t, f.transposed))
         return rt_fail(RT_USER, "%s: '%s' does not fit: the model has %s%s", st->path,
                        name, ir_type_text(e->ctx, f.param->value->type),

@@ -160,17 +160,25 @@ export_torch(exporter *e)
         if (p->cls == IR_CONST)
             continue;
         rt_st_made *t = &made[n++];
-        *t = (rt_st_made){
-            p->hf ? p->hf : p->value->name, dtype_of(p), type->rank, {0}, p};
+        const char *hf = fe_torch_name(p);
+        *t = (rt_st_made){hf        ? hf
+                          : p->onnx ? p->onnx
+                                    : p->value->name,
+                          dtype_of(p),
+                          type->rank,
+                          {0},
+                          p};
         for (int d = 0; d < t->rank; d++)
             t->dim[d] = type->dim[p->transposed && t->rank == 2 ? 1 - d : d];
-        unknown += !p->hf && p->role == IR_BASE;
+        unknown += !hf && p->role == IR_BASE;
     }
     int code = rt_st_write_made(e->output, made, n, "{\"format\":\"pt\"}", put_made, e);
     if (!code)
         rt_say("saved", "%s: %d tensors under PyTorch's names", e->output, n);
     if (!code && unknown)
-        rt_say("", "%d of them have no known PyTorch name and keep the file's",
+        rt_say("",
+               "%d of them have no PyTorch name, or are computed from a parameter "
+               "(Gemma's 1 + weight); they keep the file's name",
                unknown);
     free(made);
     return code;

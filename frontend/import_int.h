@@ -237,6 +237,8 @@ bool fe_axis(fe_call *, int64_t axis, int rank,
 /* Roles of inputs, vocabulary, pad id, labels, family; params that are not weights become
  * constants. false: said why. */
 bool fe_facts(fe_imp *);
+/* Do the values say "add to scores": nothing but 0 and at most -1e4? */
+bool fe_holds_mask(fe_imp *, ir_param *);
 
 /* ---- onnx_report.c ---- */
 void fe_report_import(fe_imp *);

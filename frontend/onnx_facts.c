@@ -214,9 +214,8 @@ find_labels(fe_imp *im)
 
 /* ---- params that are no weights ---- */
 
-/* Do the values say "add to scores": nothing but 0 and at most -1e4? */
-static bool
-holds_mask(fe_imp *im, ir_param *p)
+bool
+fe_holds_mask(fe_imp *im, ir_param *p)
 {
     enum { CHUNK = 4096 };
     float x[CHUNK];
@@ -260,7 +259,7 @@ free_constants(fe_imp *im)
     mark_weights(im);
     for (int i = 0; i < im->m->params.n; i++) {
         ir_param *p = im->m->params.at[i];
-        if (p->cls == IR_TRAIN && (!p->value->aux || holds_mask(im, p)))
+        if (p->cls == IR_TRAIN && (!p->value->aux || fe_holds_mask(im, p)))
             p->cls = IR_CONST;
     }
     for (int i = 0; i < im->m->params.n; i++)

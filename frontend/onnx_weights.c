@@ -90,6 +90,56 @@ fe_reading_of(const fe_model *m, const ir_param *p)
     return r ? *r : (fe_reading){0};
 }
 
+const char *
+fe_torch_name(const ir_param *p)
+{
+    bool folded = p->value->type->rank == 1 && p->onnx && !fe_is_torch_name(p->onnx);
+    return folded ? NULL : p->hf;
+}
+
+/* ---- what is no weight ---- */
+
+/* Names that results depend on by other ways than sines and cosines. */
+static void
+mark_values(fe_imp *im, ef_map *marked)
+{
+    const Onnx__GraphProto *g = im->main->p;
+    for (size_t i = 0; i < g->n_output; i++)
+        ef_map_set(im->arena, marked, ef_intern(im->ctx, fe_str(g->output[i]->name)),
+                   im);
+    for (int i = im->main->order.n - 1; i >= 0; i--) {
+        const fe_node *n = im->main->order.at[i];
+        const char *op = fe_str(n->p->op_type);
+        bool live = false;
+        for (int k = 0; k < n->nout; k++)
+            live |= ef_map_has(marked, n->out[k]);
+        for (int k = 0;
+             live && strcmp(op, "Sin") && strcmp(op, "Cos") && k < fe_ndep(n); k++)
+            ef_map_set(im->arena, marked, fe_dep(n, k), im);
+    }
+}
+
+/* Tables of sines, cosines and masks become constants, as in fe_facts(). */
+static void
+free_constants(fe_imp *im)
+{
+    ef_map marked = {0}, used = {0};
+    mark_values(im, &marked);
+    for (int i = 0; i < im->weights.n; i++)
+        for (int k = 0; k < im->weights.at[i]->uses.n; k++) {
+            const fe_use *u = &im->weights.at[i]->uses.at[k];
+            const fe_param *p = ef_map_get(&im->use, &u->node->p->input[u->input]);
+            const ir_param *ir = p->tie ? p->tie->ir : p->ir;
+            if (u->node != u->owner || ef_map_has(&marked, u->alias))
+                ef_map_set(im->arena, &used, ir, im);
+        }
+    for (int i = 0; i < im->m->params.n; i++) {
+        ir_param *p = im->m->params.at[i];
+        if (!ef_map_has(&used, p) || fe_holds_mask(im, p))
+            p->cls = IR_CONST;
+    }
+}
+
 /* ---- the import ---- */
 
 static bool
@@ -106,6 +156,7 @@ import(fe_imp *im)
             return false;
     }
     fe_record_params(im);
+    free_constants(im);
     return true;
 }
 
