@@ -54,15 +54,16 @@ static const struct {
     unsigned flag;
     char letter;
     const char *meaning;
-} flags[] = {{IR_PURE, 'P', "pure"},
-             {IR_EFFECT, 'E', "has an effect, never dead"},
-             {IR_EW, 'W', "elementwise"},
-             {IR_VIEW, 'V', "the result may share operand 0's storage"},
-             {IR_ACC, 'G', "may add into a gradient buffer"},
-             {IR_TYPED, 'T', "the result's type is given"},
-             {IR_INPLACE, 'I', "may overwrite an operand that dies"},
-             {IR_SHARDWISE, 'S', "works on `/dp` operands"},
-             {IR_LAST_INF, 'N', "the last result may be -inf though nothing went wrong"}};
+} flags[] = {
+    {IR_PURE, 'P', "pure"},
+    {IR_EFFECT, 'E', "has an effect, never dead"},
+    {IR_EW, 'W', "elementwise"},
+    {IR_VIEW, 'V', "the result may share operand 0's storage"},
+    {IR_ACC, 'G', "may add into a gradient buffer"},
+    {IR_TYPED, 'T', "the result's type is given"},
+    {IR_INPLACE, 'I', "may overwrite an operand that dies"},
+    {IR_SHARDWISE, 'S', "works on `/dp` operands"},
+    {IR_LAST_INF, 'N', "the last result may be -inf though nothing went wrong"}};
 
 static void
 put_op(FILE *f, const ir_opinfo *op)
