@@ -188,10 +188,9 @@ print(const rt_progress *p, const rt_state *s)
     snprintf(norm, sizeof norm, "grad norm %.4g  ", s->grad_norm);
     bool none = isnan(s->loss); /* all steps since the last line were skipped */
     fprintf(rt_report(), "step %lld/%lld  %s  lr %.3g  %s%s tokens/s  %s left  %s\n",
-            (long long)s->step, (long long)s->total,
-            none ? "no supervised tokens" : loss, s->lr, none ? "" : norm,
-            short_count(s->tokens_per_second), duration(seconds_left(p, s)),
-            rt_bytes_text((double)rt_peak_rss()));
+            (long long)s->step, (long long)s->total, none ? "skipped" : loss, s->lr,
+            none ? "" : norm, short_count(s->tokens_per_second),
+            duration(seconds_left(p, s)), rt_bytes_text((double)rt_peak_rss()));
     fflush(rt_report());
 }
 

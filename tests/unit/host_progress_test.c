@@ -94,7 +94,7 @@ TEST(a_pipe_gets_a_line_for_each_row)
     toy_heard();
     CHECK(!strncmp(toy_said,
                    "step 5/10  loss 0.5  lr 0.001  grad norm 2  1.0k tokens/s", 56));
-    TOY_HEARD("\nstep 10/10  no supervised tokens  lr 0.001  1.0k tokens/s");
+    TOY_HEARD("\nstep 10/10  skipped  lr 0.001  1.0k tokens/s");
     CHECK(!strchr(toy_said, '\r') && !strchr(toy_said, 033) &&
           !strstr(toy_said, "eval"));
 }
