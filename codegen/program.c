@@ -388,7 +388,7 @@ put_results(cg *c, ef_buf *b)
 static void
 put_facts(cg *c, ef_buf *b)
 {
-    static const char *const text[] = {"model", "task", "family"};
+    static const char *const text[] = {"model", "task", "family", "pool"};
     static const char *const number[] = {"batch", "seq", "vocab", "labels", "pad"};
     for (int i = 0; i < (int)EF_COUNT(text); i++) {
         const char *s = ir_meta_get(c->m, text[i]);

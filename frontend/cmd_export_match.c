@@ -140,16 +140,25 @@ add(exporter *e, ir_param *p, change c)
 }
 
 static int
+no_module(exporter *e, const char *module)
+{
+    const char *near = nearest(e, module, true);
+    return rt_fail(
+        RT_USER, "%s adapts the module '%s', of which the model has no weight\n%s%s%s",
+        e->adapter, module,
+        *near ? "the nearest name is '"
+              : "it has no matrix "
+                "of floats: is it quantized? Merge into the model it was made from",
+        near,
+        *near ? "'; give the model that was trained, as PyTorch exported it" : "");
+}
+
+static int
 add_pair(exporter *e, const rt_peft_pair *pair)
 {
     ir_param *p = (ir_param *)export_weight_of(e, pair->module);
     if (!p)
-        return rt_fail(
-            RT_USER,
-            "%s adapts the module '%s', of which the model has no weight\nthe "
-            "nearest name is '%s'; the model must be the one that was trained, "
-            "exported from PyTorch",
-            e->adapter, pair->module, nearest(e, pair->module, true));
+        return no_module(e, pair->module);
     int code = refuse_tied(e, p, pair->module);
     return code ? code : add(e, p, (change){.pair = pair});
 }

@@ -214,12 +214,18 @@ save_rest(const rt_run *run, const char *dir)
         memcpy(out[n++].dim, param->dim, sizeof param->dim);
     }
     char *path = rt_path(dir, "head.safetensors");
-    int code = n ? rt_st_write(path, out, n, true) : RT_OK;
+    rt_text meta = {0};
+    rt_putf(&meta, "{\"format\":\"pt\"");
+    if (p->pool && *p->pool)
+        rt_putf(&meta, ",\"efficc.pool\":\"%s\"", p->pool);
+    rt_putf(&meta, "}");
+    int code = n ? rt_st_write_meta(path, out, n, meta.s) : RT_OK;
     if (n && !code)
         rt_say("saved",
                "%s: the head, %d tensors that have no place in a PEFT file "
                "(--init-adapter reads it, too)",
                path, n);
+    free(meta.s);
     free(path);
     free(out);
     return code;

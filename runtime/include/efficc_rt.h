@@ -146,6 +146,7 @@ typedef struct rt_check rt_check;
 typedef struct rt_program {
     int abi;
     const char *efficc, *model, *task, *family; /* version; names */
+    const char *pool; /* what a head that efficc added reads; "": it added none */
     const char *hash;                           /* of the schedule */
     int64_t batch, seq, vocab;
     int64_t labels;                  /* classes, or values; 0: language model */

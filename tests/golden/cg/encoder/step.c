@@ -294,6 +294,7 @@ static const rt_program program = {
     .model = "encoder.onnx",
     .task = "seq-cls",
     .family = "",
+    .pool = "",
     .batch = 2,
     .seq = 4,
     .vocab = 0,
