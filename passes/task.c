@@ -162,8 +162,7 @@ check_logits(const task *t)
     }
     if ((type->rank == 3) != tasks[t->kind].per_token)
         return fail(t, "task %s needs logits %s, and they are %s", name,
-                    tasks[t->kind].per_token ? "[batch, tokens, *]"
-                                             : "[batch, classes]",
+                    tasks[t->kind].per_token ? "[batch, tokens, *]" : "[batch, *]",
                     ir_type_text(t->ctx, type));
     if (t->kind == TASK_SEQ_CLS && columns == 1) {
         fail(t, "a classifier with one class has nothing to learn, and the output has "
@@ -178,8 +177,8 @@ check_logits(const task *t)
     if (labels && labels != columns)
         return fail(t,
                     "--num-labels is %" PRId64 ", and the model's head has %" PRId64
-                    " columns",
-                    labels, columns);
+                    " column%s",
+                    labels, columns, columns == 1 ? "" : "s");
     if (tasks[t->kind].vocabulary && t->vocab && columns != t->vocab) {
         fail(t,
              "logits have %" PRId64 " columns but the embedding has %" PRId64
