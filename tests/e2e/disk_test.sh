@@ -1,0 +1,167 @@
+#!/bin/sh
+# A real trainer on a disk that fills up, on damaged checkpoints, and beside a second trainer: exit codes, messages, and
+# that the run goes on to the end that the undisturbed run has. The small disk needs the right to mount in a name
+# space of its own; without it those checks are skipped.
+set -eu
+build=$1
+model=$PWD/tests/cases/gpt2-legacy17/model.onnx
+self=$PWD/$0
+case $0 in /*) self=$0 ;; esac
+passed=0 failed=0 skipped=0
+
+ok() # WHAT COMMAND..: counts whether the command succeeds
+{
+    what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        echo "failed: $what"
+        failed=$((failed + 1))
+    fi
+}
+says() # WORDS: stand in the log
+{
+    grep -qF -- "$1" log || { echo "not said: $1"; cat log; return 1; }
+}
+train() # OPTIONS.. ; the exit code is in $code
+{
+    code=0
+    prog/trainer --train-data rows.jsonl --save-steps 2 --logging-steps 20 --learning-rate 1e-3 \
+        --lr-scheduler-type constant --threads 2 "$@" >log 2>&1 || code=$?
+}
+same_end() # DIR WHOLE: its results are those of the undisturbed run
+{
+    cmp -s "$2/model.onnx" "$1/model.onnx" && cmp -s "$2/model.safetensors" "$1/model.safetensors" &&
+        for saved in "$2"/checkpoint-*; do
+            cmp -s "$saved/optimizer.safetensors" "$1/${saved##*/}/optimizer.safetensors" || return 1
+        done
+}
+alone() # DIR: nothing half-written is there
+{
+    [ -z "$(find "$1" -name '*.tmp*')" ]
+}
+finish() # DIR: goes on to the end
+{
+    train --max-steps 20 --output-dir "$1" --resume-from-checkpoint auto
+    ok "$1 goes on" [ "$code" = 0 ]
+    ok "$1 ends as the undisturbed run" same_end "$1" whole
+}
+
+# In a name space of its own, with a small disk on ./small: a watcher fills it when checkpoint-4 is there, but for $2 kB.
+if [ "${1-}" = --small-disk ]; then
+    cd "$2"
+    mount -t tmpfs -o size=4m none small || exit 77
+    (
+        until [ -e small/out/checkpoint-4 ]; do sleep 0.001; done
+        head -c 8m /dev/zero >small/fill 2>/dev/null || true
+        truncate -s "-$3"k small/fill
+    ) &
+    train --max-steps 600 --output-dir small/out
+    wait
+    ok "a full disk ends with 75, not $code" [ "$code" = 75 ]
+    ok "says what is full" says "No space left on device"
+    ok "says what is needed" says "a checkpoint needs 5"
+    ok "says how to go on" says "make room, then go on with: "
+    ok "leaves nothing half-written" alone small/out
+    cp -r small/out room && rm -r small/out
+    train --max-steps 600 --save-steps 300 --output-dir room --resume-from-checkpoint auto
+    ok "goes on from a checkpoint" says "goes on after step"
+    ok "ends as the undisturbed run" same_end room long
+    rm -r room
+    echo "$passed passed, $failed failed, $skipped skipped"
+    exit "$failed"
+fi
+
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+cd "$temp"
+"$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --quiet -o prog
+i=0
+while [ $i -lt 40 ]; do
+    echo "{\"input_ids\": [$((i % 60)), $((i * 7 % 60)), $((i * i % 60)), $((i * 11 % 60))]}"
+    i=$((i + 1))
+done >rows.jsonl
+train --max-steps 20 --save-steps 20 --output-dir whole
+ok "the undisturbed run" [ "$code" = 0 ]
+train --max-steps 600 --save-steps 600 --output-dir long
+ok "a longer one" [ "$code" = 0 ]
+
+# A limit on the size of a file stops the optimizer's file, which is the larger one.
+(
+    ulimit -f 400 # 200 kB
+    train --max-steps 20 --output-dir limit
+    echo "$code" >code
+)
+ok "a file that may not grow ends with 75" [ "$(cat code)" = 75 ]
+ok "says which file" says "checkpoint-2.tmp/optimizer.safetensors: writing failed: File too large"
+ok "leaves nothing half-written" alone limit
+finish limit
+
+mkdir small
+for kilobytes in 0 300; do
+    rc=0
+    unshare -m "$self" --small-disk "$temp" $kilobytes >small.log 2>&1 ||
+        unshare -rm "$self" --small-disk "$temp" $kilobytes >small.log 2>&1 || rc=$?
+    if grep -q passed small.log; then
+        passed=$((passed + $(sed -n 's/\([0-9]*\) passed.*/\1/p' small.log)))
+        failed=$((failed + $(sed -n 's/.* \([0-9]*\) failed.*/\1/p' small.log)))
+        grep -v "passed, 0 failed" small.log || true
+    else
+        echo "skipped: no right to mount a small disk"
+        skipped=$((skipped + 1))
+    fi
+done
+
+# A trainer that waits in the folder: the second one is told, and changes nothing.
+train --max-steps 4 --output-dir shared
+cp -r shared before
+prog/trainer --train-data rows.jsonl --save-steps 1000000 --max-steps 100000000 --learning-rate 1e-3 \
+    --lr-scheduler-type constant --threads 2 --output-dir shared --resume-from-checkpoint auto >first.log 2>&1 &
+first=$!
+until grep -q '^steps' first.log; do sleep 0.01; done
+train --max-steps 20 --output-dir shared --resume-from-checkpoint auto
+ok "the second trainer ends with 1" [ "$code" = 1 ]
+ok "and says who is there" says "shared is in use by trainer process $first ($(uname -n))"
+ok "and changes no checkpoint" diff -r before/checkpoint-4 shared/checkpoint-4
+kill -9 $first
+wait $first 2>/dev/null || true
+finish shared
+
+# Damage, by kind: told, passed over; by path it is refused.
+damaged() # WORDS COMMAND: to checkpoint-4 of a run of 4 steps
+{
+    rm -rf hurt && cp -r before hurt
+    (cd hurt/checkpoint-4 && eval "$2")
+    train --max-steps 20 --output-dir hurt --resume-from-checkpoint hurt/checkpoint-4
+    ok "$2: refused" [ "$code" = 1 ]
+    ok "$2: says why" says "$1"
+    finish hurt
+    ok "$2: passed over" says "hurt/checkpoint-4 is passed over: $1"
+}
+damaged "weights.safetensors is truncated" "truncate -s -4 weights.safetensors"
+damaged "optimizer.safetensors is damaged: its hash is" \
+    "printf x | dd of=optimizer.safetensors bs=1 seek=200000 conv=notrunc 2>/dev/null"
+damaged "manifest.json is missing" "rm manifest.json"
+damaged "manifest.json is missing" "rm ./*"
+
+# A checkpoint of another program is passed over; nothing of it is removed.
+"$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --lora-r 2 --quiet -o other
+rm -rf hurt && cp -r before hurt
+code=0
+other/trainer --train-data rows.jsonl --max-steps 6 --save-steps 2 --save-total-limit 1 --threads 2 --output-dir hurt \
+    --resume-from-checkpoint auto >log 2>&1 || code=$?
+ok "another program starts anew" [ "$code" = 0 ]
+ok "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none there and LoRA of rank 2"
+ok "and says so" says "starts at step 1"
+
+# Compiled anew with another batch, the run still goes on.
+"$build/efficc" "$model" --batch 1 --seq 8 --threads 2 --quiet -o again
+code=0
+again/trainer --train-data rows.jsonl --max-steps 8 --gradient-accumulation-steps 2 --threads 2 --output-dir before \
+    --resume-from-checkpoint auto >log 2>&1 || code=$?
+ok "a trainer compiled with another batch goes on" [ "$code" = 0 ]
+ok "and says that bits may differ" says "the trainer was compiled anew"
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
