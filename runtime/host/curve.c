@@ -118,19 +118,23 @@ points(const rt_curve *c, rt_point *p)
 }
 
 /* The value at the middle of bucket i by the straight line that fits it and `side`
- * neighbours on both sides best; those further away count less. At the ends, where one side
- * has fewer, a line follows the curve and a mean would not. */
+ * neighbours on both sides best; those further away count less. At the ends there are as many
+ * on one side: there, a line follows the curve and a mean would not. */
 static rt_point
 fitted(const rt_curve *c, int i, int side)
 {
     const rt_bucket *at = &c->bucket[i];
     double x = at->n ? at->steps / (double)at->n : at->first;
+    int from = i + side < c->nbucket ? i - side : c->nbucket - 1 - 2 * side;
+    from = from > 0 ? from : 0;
+    int to = from + 2 * side < c->nbucket ? from + 2 * side : c->nbucket - 1;
+    int reach = (i - from > to - i ? i - from : to - i) + 1;
     double n = 0, dx = 0, y = 0, xx = 0, xy = 0;
-    for (int k = i > side ? i - side : 0; k <= i + side && k < c->nbucket; k++) {
+    for (int k = from; k <= to; k++) {
         const rt_bucket *b = &c->bucket[k];
         if (!b->n)
             continue;
-        double w = 1 - (double)abs(k - i) / (side + 1), rows = w * (double)b->n;
+        double w = 1 - (double)abs(k - i) / reach, rows = w * (double)b->n;
         double d = b->steps / (double)b->n - x;
         n += rows;
         dx += rows * d;
