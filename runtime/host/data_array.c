@@ -281,8 +281,7 @@ rt_array_check(const rt_array *a, const rt_data_spec *spec, rt_field f, int64_t 
                int64_t *foreign)
 {
     range_check c = {a, spec, f, row};
-    rt_sweep s = {.path = a->path,
-                  .threads = rt_sweep_threads(spec, a->n / GRAIN + 1),
+    rt_sweep s = {.threads = rt_sweep_threads(spec, a->n / GRAIN + 1),
                   .n = a->n,
                   .grain = GRAIN,
                   .work = check_range,

@@ -50,8 +50,7 @@ count(rt_loading *l)
     f->supervised = l->d->causal ? f->ntoken - f->n : 0;
     if (!s->array[RT_F_MASK].path && !s->array[RT_F_LABELS].path)
         return RT_OK;
-    rt_sweep scan = {.path = f->path,
-                     .threads = rt_sweep_threads(&l->d->spec, f->n / ROWS + 1),
+    rt_sweep scan = {.threads = rt_sweep_threads(&l->d->spec, f->n / ROWS + 1),
                      .n = f->n,
                      .grain = ROWS,
                      .work = check_rows,

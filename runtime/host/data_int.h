@@ -43,16 +43,7 @@ void rt_faults_join(rt_faults *, const rt_faults *, int64_t base);
 /* "path:at: text", or "path: text" where at is not a line. Returns RT_OK if there are none. */
 int rt_faults_say(const rt_faults *, const char *path, bool lines);
 
-typedef struct
-    rt_bar { /* a line on a terminal while a check takes longer than a second */
-    const char *path;
-    double start, drawn;
-} rt_bar;
-void rt_bar_show(rt_bar *, double share);
-void rt_bar_clear(rt_bar *);
-
 typedef struct rt_sweep {
-    const char *path; /* for the bar */
     int threads;
     int64_t n, grain; /* [0,n) in pieces of grain */
     void (*work)(struct rt_sweep *, int64_t from, int64_t to);
@@ -63,7 +54,7 @@ typedef struct rt_sweep {
     rt_faults faults;
     int64_t found[2]; /* sums that work() adds to */
     int code;         /* of a failure that was said */
-    rt_bar bar;
+    rt_progress bar;  /* on a terminal, if it takes long */
 } rt_sweep;
 int rt_sweep_run(rt_sweep *); /* its code */
 int rt_sweep_threads(const rt_data_spec *, int64_t pieces);

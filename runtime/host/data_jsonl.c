@@ -42,7 +42,7 @@ typedef struct jsonl {
     bool end;
     int64_t lines; /* before the piece whose turn it is */
     rt_faults faults;
-    rt_bar bar;
+    rt_progress bar;
     XXH3_state_t *hash;
     int code;
 } jsonl;
@@ -227,7 +227,7 @@ put(jsonl *j, piece *p)
     j->lines += p->lines;
     j->turn++;
     if (j->size)
-        rt_bar_show(&j->bar, (double)j->done / (double)j->size);
+        rt_progress_part(&j->bar, "checking", j->done, j->size);
     p->lines = 0;
     p->record.n = p->size.n = 0;
     p->counts = (rt_counts){0};
@@ -264,13 +264,13 @@ read_all(jsonl *j)
         want = rt_sweep_threads(j->spec, j->size ? j->size / PIECE + 1 : MOST_THREADS);
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->turned, NULL);
-    rt_bar_show(&j->bar, 0);
+    rt_progress_start(&j->bar, 0);
     while (started + 1 < want && pthread_create(&thread[started], NULL, worker, j) == 0)
         started++;
     worker(j);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
-    rt_bar_clear(&j->bar);
+    rt_progress_clear(&j->bar);
     pthread_cond_destroy(&j->turned);
     pthread_mutex_destroy(&j->lock);
 }
@@ -299,7 +299,6 @@ open_jsonl(rt_loading *l)
     if (j.fd < 0 || fstat(j.fd, &was))
         return rt_fail(RT_USER, "%s: %s", j.path, strerror(errno));
     j.size = S_ISREG(was.st_mode) ? was.st_size : 0;
-    j.bar.path = j.path;
     j.hash = XXH3_createState();
     XXH3_64bits_reset(j.hash);
     l->file->format = strdup("JSONL");

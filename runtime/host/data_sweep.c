@@ -68,29 +68,6 @@ rt_faults_say(const rt_faults *f, const char *path, bool lines)
     return f->n ? RT_USER : RT_OK;
 }
 
-/* ---- the bar ---- */
-
-void
-rt_bar_show(rt_bar *b, double share)
-{
-    double now = rt_now();
-    if (!b->start)
-        b->start = now;
-    if (now - b->start < 1 || now - b->drawn < 0.2 || !isatty(fileno(rt_report())))
-        return;
-    b->drawn = now;
-    fprintf(rt_report(), "\rchecking  %s %3.0f%%\033[K", b->path, 100 * share);
-    fflush(rt_report());
-}
-
-void
-rt_bar_clear(rt_bar *b)
-{
-    if (b->drawn > 0)
-        fputs("\r\033[K", rt_report());
-    b->drawn = 0;
-}
-
 /* ---- threads ---- */
 
 int
@@ -118,7 +95,7 @@ worker(void *ctx)
         s->work(s, from, from + n);
         pthread_mutex_lock(&s->lock);
         s->ended += n;
-        rt_bar_show(&s->bar, (double)s->ended / (double)s->n);
+        rt_progress_part(&s->bar, "checking", s->ended, s->n);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -129,16 +106,15 @@ rt_sweep_run(rt_sweep *s)
 {
     pthread_t thread[MOST_THREADS];
     int started = 0;
-    s->bar.path = s->path;
     pthread_mutex_init(&s->lock, NULL);
-    rt_bar_show(&s->bar, 0);
+    rt_progress_start(&s->bar, 0);
     while (started + 1 < s->threads &&
            pthread_create(&thread[started], NULL, worker, s) == 0)
         started++; /* fewer threads do as well */
     worker(s);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
-    rt_bar_clear(&s->bar);
+    rt_progress_clear(&s->bar);
     pthread_mutex_destroy(&s->lock);
     return s->code;
 }
