@@ -119,7 +119,8 @@ label_text(const view *v, const rt_row *row)
 {
     ef_buf b = {.arena = v->arena};
     for (int64_t k = 0; row->value && k < row->nlabel; k++)
-        ef_putf(&b, "%s%g", k ? " " : "", (double)row->value[k]);
+        ef_putf(&b, "%s%s", k ? " " : "",
+                isnan(row->value[k]) ? "null" : ef_ftoa((double)row->value[k]));
     if (!row->value && v->counts.row_labels && row->nlabel == 1)
         ef_putf(&b, "%d", row->field[RT_F_LABELS][0]);
     return b.n ? b.s : NULL;
