@@ -185,6 +185,8 @@ read_state(reader *r, const cJSON *object)
         cJSON_ArrayForEach(item, norm) s->norm[n++] = read_number(r, item, "norm");
     if (s->step < 1)
         wrong(r, "step", "is 0");
+    if (s->nloss && !s->nnorm)
+        wrong(r, "nnorm", "is 0 after a step");
 }
 
 static void

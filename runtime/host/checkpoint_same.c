@@ -153,16 +153,31 @@ rt_manifest_of(const rt_job *job)
 
 /* ---- comparing ---- */
 
+/* Where the first part that differs begins; parts end with "; ". */
+static size_t
+first_difference(const char *a, const char *b)
+{
+    size_t part = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        if (i && a[i - 1] == ';')
+            part = i + 1;
+    return part;
+}
+
 bool
 rt_same_check(const rt_manifest *saved, const rt_manifest *own, rt_whose whose,
               char why[RT_WHY])
 {
-    for (int i = 0; i < RT_NSAME; i++)
-        if (row[i].whose == whose && strcmp(saved->same[i], own->same[i])) {
-            snprintf(why, RT_WHY, "%s is %.90s there and %.90s here\n%s", row[i].text,
-                     saved->same[i], own->same[i], row[i].advice);
-            return false;
-        }
+    for (int i = 0; i < RT_NSAME; i++) {
+        const char *there = saved->same[i], *here = own->same[i];
+        if (row[i].whose != whose || !strcmp(there, here))
+            continue;
+        size_t at = first_difference(there, here);
+        const char *more = at ? ".. " : "";
+        snprintf(why, RT_WHY, "%s is %s%.90s there and %s%.90s here\n%s", row[i].text,
+                 more, there + at, more, here + at, row[i].advice);
+        return false;
+    }
     return true;
 }
 

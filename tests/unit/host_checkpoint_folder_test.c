@@ -117,6 +117,7 @@ TEST(manifests_that_cannot_be)
     manifest_refused("\"step\": 1", "\"step\": 1.5", "'step' is not a whole number");
     manifest_refused("\"step\": 1", "\"step\": 1e99", "'step' is not a whole number");
     manifest_refused("\"nnorm\": 0", "\"nnorm\": -1", "'nnorm' is not a whole number");
+    manifest_refused("\"nloss\": 0", "\"nloss\": 1", "'nnorm' is 0 after a step");
     manifest_refused("\"loss\": \"0\"", "\"loss\": 0", "'loss' is not a number");
     manifest_refused("\"loss\": \"0\"", "\"loss\": \"0x\"", "'loss' is not a number");
     manifest_refused("\"loss\": \"0\"", "\"loss\": \"\"", "'loss' is not a number");

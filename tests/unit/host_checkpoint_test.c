@@ -275,6 +275,23 @@ TEST(other_data_are_refused)
     bench_close(&b);
 }
 
+TEST(of_many_files_the_one_that_differs_is_shown)
+{
+    rt_manifest a = {0}, b = {0};
+    char why[RT_WHY];
+    for (int i = 0; i < RT_NSAME; i++)
+        a.same[i] = b.same[i] = "";
+    a.same[RT_SAME_data] = "1 rows, xxh3 a; 2 rows, xxh3 b; 3 rows, xxh3 c";
+    b.same[RT_SAME_data] = "1 rows, xxh3 a; 2 rows, xxh3 d; 3 rows, xxh3 c";
+    CHECK(!rt_same_check(&a, &b, RT_OF_RUN, why));
+    CHECK(strstr(why,
+                 "--train-data is .. 2 rows, xxh3 b; 3 rows, xxh3 c there and .. 2 "
+                 "rows, xxh3 d; 3 rows") != NULL);
+    b.same[RT_SAME_data] = "1 rows, xxh3 a";
+    CHECK(!rt_same_check(&a, &b, RT_OF_RUN, why));
+    CHECK(rt_same_check(&a, &b, RT_OF_PROGRAM, why));
+}
+
 TEST(options_that_may_differ_are_shown)
 {
     const char *dir = bench_folder("differ", "--learning-rate 5e-3", (int[]){2, 0});
