@@ -13,10 +13,12 @@ result() { # 0|1, what is wrong
     fi
 }
 
-# Options of efficc as --help shows them, of a trainer from its table, and of the tools that the documents call.
+# Options of efficc as --help shows them, of its commands, of a trainer from its table, and of the tools that the documents call.
 help=$("$build/efficc" --help | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)
 trainer=$(sed -nE 's/^OPT\(([a-z0-9_]+),.*/--\1/p' runtime/host/options.def | tr _ -)
-known=$(printf '%s\n' $help $trainer --bless --preset --build)
+commands=$(sed -nE 's/^OPTION\([a-z]+, "([a-z0-9-]+)",.*/--\1/p' frontend/commands.def)
+tokenize=$(grep -oE '"--[a-z-]+"' scripts/tokenize.py | tr -d '"')
+known=$(printf '%s\n' $help $trainer $commands $tokenize --bless --preset --build --fuzz)
 
 for option in $(sed -nE 's/^OPT\([a-z0-9_]+, "([a-z0-9-]+)",.*/\1/p' ir/options.def); do
     ok=0
