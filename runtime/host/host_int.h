@@ -1,9 +1,10 @@
 /* host_int.h -- what the files of the trainer's host part share.
  *
  * A run goes: options (args.c), data (data.c), buffers and weights (weights.c, init.c),
- * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, with batch.c and
- * schedule.c, eval.c, best.c and stop.c), what the user sees (log.c, progress.c), results (results.c, adapter.c, onnx_out.c) and
- * predictions (predict.c). Files are read and written through safetensors.c and file.c.
+ * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, with batch.c,
+ * schedule.c, eval.c, best.c, stop.c and nonfinite.c), what the user sees (log.c,
+ * progress.c), results (results.c, adapter.c, onnx_out.c) and predictions (predict.c). Files
+ * are read and written through safetensors.c and file.c.
  *
  * A function that can fail returns an exit code: RT_OK, or the reason was said already.
  */

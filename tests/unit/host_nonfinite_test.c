@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const float bias0[3] = {0.01f, -0.02f, 0.03f};
 
@@ -121,6 +122,17 @@ TEST(a_row_that_overflows_is_named)
     TOY_HEARD("micro-batch 2 of 2, rows 3, 4 of ");
     TOY_HEARD("four.jsonl\n");
     TOY_HEARD("lower --learning-rate, warm up, or clip");
+}
+
+TEST(the_newest_checkpoint_is_named)
+{
+    start s = {1, -1, 0, 1e30f};
+    CHECK(RUN(s, DATA(4), "--max-steps", "9", "--save-steps", "1", INTO("saved")) ==
+          RT_USER);
+    TOY_HEARD("step 2: the loss is not finite");
+    TOY_HEARD("saved/checkpoint-1; --resume-from-checkpoint goes on from it; lower "
+              "--learning-rate");
+    CHECK(!access(toy_path("saved/checkpoint-1/manifest.json"), R_OK));
 }
 
 /* What is skipped leaves no trace: as if its rows had not been there. */
