@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
 enum { STEPS = 20 };
@@ -49,17 +50,26 @@ rows(const char *name, int n)
 static struct happens {
     int signal, micro, eval;
     int nmicro, neval;
-    int ms; /* a micro-batch takes */
+    int ms;           /* a micro-batch takes */
+    int again, after; /* another signal, so many ms after the first */
 } happens;
+
+static void
+wait_ms(int ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
 
 static void
 micro(rt_run *r)
 {
-    struct timespec t = {0, 1000000L * happens.ms};
-    if (happens.ms)
-        nanosleep(&t, NULL);
-    if (++happens.nmicro == happens.micro)
+    wait_ms(happens.ms);
+    if (++happens.nmicro == happens.micro) {
         raise(happens.signal);
+        wait_ms(happens.after);
+        raise(happens.again);
+    }
     toy_micro(r);
 }
 
@@ -209,7 +219,36 @@ ended(const char *dir, const char *why)
 
 /* ---- stops ---- */
 
-TEST(a_stop_after_any_step_changes_nothing)
+/* How a trainer of its own process ends: its exit code, or 1000 + a signal. Comes before
+ * the other tests, whose threads a child would wait for in vain. */
+static int
+ends(int first, int again, int after)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        happens = (struct happens){
+            .micro = 5, .signal = first, .again = again, .after = after};
+        _exit(RUN(COMMON, "--overwrite-output-dir", TO("impatient")));
+    }
+    int status = 0;
+    NEED(waitpid(pid, &status, 0) == pid);
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST(a_second_signal_ends_at_once)
+{
+    CHECK(ends(SIGTERM, SIGTERM, 600) == 1000 + SIGTERM);
+    CHECK(!is_there("impatient", 2)); /* it waited for nothing */
+    CHECK(ends(SIGINT, SIGTERM, 20) == RT_STOPPED);
+    CHECK(ends(SIGINT, SIGINT, 20) == RT_STOPPED); /* one that a launcher doubled */
+    CHECK(is_there("impatient", 2));
+    CHECK(ends(SIGUSR1, SIGUSR1, 20) == RT_STOPPED);
+    CHECK(ends(SIGUSR1, SIGTERM, 20) == RT_STOPPED); /* as batch systems do */
+    CHECK(ends(SIGTERM, SIGUSR1, 20) == RT_STOPPED);
+}
+
+TEST(a_stop_changes_nothing)
 {
     CHECK(RUN(COMMON, TO("whole")) == 0);
     CHECK(ended("whole", "done"));
@@ -218,15 +257,15 @@ TEST(a_stop_after_any_step_changes_nothing)
         "20 of 5 rows (4 an epoch): 3 micro-batches of 2, the last one of 1 rows");
     static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
     static const char *const name[] = {"SIGINT", "SIGTERM", "SIGUSR1"};
-    for (int k = 1; k < STEPS; k++) {
+    for (int k = 1; k < STEPS; k += 3) {
         /* steps 1, 2, 3 of an epoch have 3 micro-batches, step 4 has one */
         happens.micro = (k - 1) / 4 * 10 + (k - 1) % 4 * 3 + 1;
-        happens.signal = signals[k % 3];
+        happens.signal = signals[k / 3 % 3];
         char dir[16], want[64];
         snprintf(dir, sizeof dir, "stop%d", k);
         CHECK(RUN(COMMON, TO(dir)) == RT_STOPPED);
         snprintf(want, sizeof want, "%s: step %d of 20 is saved; go on with: trainer ",
-                 name[k % 3], k);
+                 name[k / 3 % 3], k);
         TOY_HEARD(want);
         CHECK(ended(dir, "signal") && count_checkpoints(dir) == 1);
         CHECK(RUN(COMMON, TO(dir), "--resume-from-checkpoint") == 0);
@@ -304,6 +343,19 @@ TEST(a_stop_without_training_leaves_nothing_half)
     TOY_HEARD("the results of training are there");
     CHECK(!access(toy_path("guess/model.onnx"), F_OK));
     CHECK(access(toy_path("guess/predictions.jsonl"), F_OK));
+}
+
+TEST(handlers_go_with_the_run)
+{
+    struct sigaction now;
+    signal(SIGUSR1, SIG_IGN);
+    happens = (struct happens){.micro = 5, .signal = SIGUSR1};
+    CHECK(RUN("--train-data", (char *)rows("train", 17), "--max-steps", "4",
+              TO("deaf")) == 0);
+    CHECK(ended("deaf", "done"));
+    CHECK(!sigaction(SIGUSR1, NULL, &now) && now.sa_handler == SIG_IGN);
+    signal(SIGUSR1, SIG_DFL);
+    CHECK(!sigaction(SIGTERM, NULL, &now) && now.sa_handler == SIG_DFL);
 }
 
 TEST(max_time)
