@@ -253,3 +253,12 @@ rt_args(int argc, char **argv, const rt_program *p, rt_opts *o)
         rt_opts_check(&s, p);
     return s.wrong ? RT_USER : -1;
 }
+
+void
+rt_opts_free(rt_opts *o)
+{
+    for (int i = 0; i < RT_NOPTS; i++)
+        if (rt_opt_table[i].kind == KIND_LIST)
+            free(((rt_words *)((char *)o + rt_opt_table[i].at))->at);
+    *o = (rt_opts){0};
+}

@@ -63,6 +63,7 @@ typedef struct rt_opts {
 } rt_opts;
 /* Returns -1 to go on, or the exit code (0 after --help and --version). */
 int rt_args(int argc, char **argv, const rt_program *, rt_opts *);
+void rt_opts_free(rt_opts *); /* whatever rt_args() returned */
 void rt_help(FILE *, const char *trainer, const rt_program *);
 /* The options that are not at their default, as a JSON object. */
 void rt_opts_json(const rt_opts *, rt_text *);

@@ -322,9 +322,7 @@ close_all(host *h)
         rt_folder_unlock(h->lock);
     free(h->options.s);
     free(h->go_on.s);
-    free(h->opts.train_data.at);
-    free(h->opts.eval_data.at);
-    free(h->opts.predict.at);
+    rt_opts_free(&h->opts);
     free(h);
 }
 
@@ -351,6 +349,7 @@ rt_host_main(int argc, char **argv, const rt_program *program, const char *dir)
     h->started = rt_now();
     int code = rt_args(argc, argv, program, &h->opts);
     if (code >= 0) {
+        rt_opts_free(&h->opts);
         free(h);
         return code;
     }

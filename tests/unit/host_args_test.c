@@ -11,6 +11,7 @@ parse(int n, char **words)
     char *argv[32] = {"trainer"};
     memcpy(argv + 1, words, (size_t)n * sizeof *words);
     rt_program p = toy_program();
+    rt_opts_free(&o); /* of the test before */
     toy_listen();
     int code = rt_args(n + 1, argv, &p, &o);
     toy_heard();
@@ -201,7 +202,8 @@ TEST(options_of_evaluations)
             "E", "--eval-steps", "5", "--early-stopping-threshold", "0.1");
     REFUSED("--eval-steps is of --eval-strategy steps", "--eval-data", "E",
             "--eval-steps", "5", "--eval-strategy", "epoch");
-    REFUSED("has no 'eval_f1'", "--eval-data", "E", "--metric-for-best-model", "eval_f1");
+    REFUSED("has no 'eval_f1'", "--eval-data", "E", "--metric-for-best-model",
+            "eval_f1");
     TOY_HEARD("it has loss, accuracy");
     REFUSED("has no 'perplexity'", "--eval-data", "E", "--metric-for-best-model",
             "perplexity"); /* it classifies */
@@ -244,7 +246,7 @@ TEST(options_as_json)
 static const char *
 go_on(int n, char **words)
 {
-    static rt_text t;
+    static rt_text t; /* reachable to the end, so no leak */
     t.n = 0;
     rt_go_on(n, words, &t);
     return t.s;

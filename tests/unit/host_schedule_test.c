@@ -6,7 +6,8 @@
 static rt_opts
 options(int argc, char **argv)
 {
-    rt_opts o;
+    static rt_opts o;
+    rt_opts_free(&o); /* of the test before */
     rt_program p = toy_program();
     char *all[32] = {"trainer", "--train-data", "x"};
     memcpy(all + 3, argv, (size_t)argc * sizeof *argv);
