@@ -196,11 +196,18 @@ load_model(exporter *e)
 static void
 report(const exporter *e)
 {
+    int whole = e->changes.n - e->peft.n;
     if (e->adapter)
-        rt_say("merged", "%d modules%s, the largest change of a weight is %.3g",
-               e->peft.n, e->peft.nwhole ? " and those saved whole" : "", e->largest);
-    else if (e->changes.n)
-        rt_say("replaced", "%d weights of %d", e->changes.n, e->module->params.n);
+        rt_say("merged", "%d modules, the largest change of a weight is %.3g",
+               e->peft.n, e->largest);
+    if (whole)
+        rt_say("replaced", "%d tensors of %d", whole, e->module->params.n);
+    if (e->beside)
+        rt_say("saved", "%s, with its weights in %s", e->output, e->beside);
+    else if (e->ntensor)
+        rt_say("saved", "%s: %d tensors under PyTorch's names", e->output, e->ntensor);
+    else
+        rt_say("saved", "%s", e->output);
     if (e->peft.n && e->largest == 0)
         rt_warn("%s changes nothing: is it untrained?", e->adapter);
 }
@@ -242,5 +249,6 @@ cmd_export(ef_ctx *ctx, const cmd_args *args)
         ir_module_free(e.module);
     fe_unload(e.model);
     free(e.pool);
+    free(e.beside);
     return code == RT_STOPPED ? RT_USER : code; /* a full disk */
 }

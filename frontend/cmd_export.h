@@ -31,7 +31,10 @@ typedef struct exporter {
     rt_st weights, head; /* fd -1: none */
     char *pool;          /* what the head reads; NULL: not known */
     ef_map changes;      /* ir_param* -> change* */
-    double largest;      /* change of an element by an adapter */
+    /* for the report */
+    double largest; /* change of an element by an adapter */
+    char *beside;   /* file of the weights; NULL: none */
+    int ntensor;
 } exporter;
 
 /* Fills changes; IR_TRAIN are the weights that change, all other ones IR_FROZEN. Exit code. */

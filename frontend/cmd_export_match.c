@@ -6,6 +6,7 @@
  */
 #include "cmd_export.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *
@@ -40,8 +41,7 @@ refuse_tied(const exporter *e, const ir_param *p, const char *what)
     return rt_fail(
         RT_USER,
         "%s: the adapter changes %s, but in this model '%s' is tied to another "
-        "layer\nexport the merged model from PyTorch, where the layers can be "
-        "told apart, or train them with ensure_weight_tying",
+        "layer\nmerge in PyTorch, where the layers can be told apart, and export that",
         e->adapter, what, torch_name(p));
 }
 
@@ -207,11 +207,48 @@ add_tensor(exporter *e, const rt_st *st, const rt_st_tensor *t, const char *name
                       (change){.st = st, .tensor = t, .transposed = f.transposed});
 }
 
+static bool
+same_values(const rt_st *st, const rt_st_tensor *a, const rt_st_tensor *b)
+{
+    enum { CHUNK = 1 << 16 };
+    bool same = a->bytes == b->bytes && !strcmp(a->dtype, b->dtype);
+    char *x = rt_new(2, CHUNK);
+    for (uint64_t at = 0; same && at < a->bytes; at += CHUNK) {
+        uint64_t n = a->bytes - at < CHUNK ? a->bytes - at : CHUNK;
+        same = !rt_st_read(st, a, at, x, n) && !rt_st_read(st, b, at, x + CHUNK, n) &&
+               !memcmp(x, x + CHUNK, (size_t)n);
+    }
+    free(x);
+    return same;
+}
+
+/* PyTorch saves both layers of a tied pair, the model has one of them: w's other layer, if it
+ * has the same values. */
+static bool
+has_twin(const exporter *e, const rt_peft_whole *w, bool known)
+{
+    for (int i = 0; i < e->peft.nwhole; i++) {
+        const rt_peft_whole *o = &e->peft.whole[i];
+        const ir_param *p = weight_named(e, o->name, true).param;
+        if (o != w && !p == known && (known || is_tied(e, p)) &&
+            same_values(&e->peft.st, w->t, o->t))
+            return true;
+    }
+    return false;
+}
+
+/* A trainer trains the weight of a tied pair as one and notes that; PEFT notes the same, but
+ * then saves both or leaves the other as it was. */
 static int
 add_whole(exporter *e, const rt_peft_whole *w)
 {
     const ir_param *p = weight_named(e, w->name, true).param;
-    int code = p && !e->peft.config.tied ? refuse_tied(e, p, w->name) : RT_OK;
+    bool as_one = e->peft.config.tied && e->peft.base;
+    if (!p && has_twin(e, w, false))
+        return RT_OK;
+    int code = RT_OK;
+    if (p && is_tied(e, p) && !as_one && !has_twin(e, w, true))
+        code = refuse_tied(e, p, w->name);
     return code ? code : add_tensor(e, &e->peft.st, w->t, w->name, true);
 }
 

@@ -113,10 +113,7 @@ export_onnx(exporter *e)
     }
     if (!code)
         code = write_onnx(e, w, beside);
-    if (!code)
-        rt_say("saved", "%s%s%s", e->output, beside ? ", with its weights in " : "",
-               beside ? beside : "");
-    free(beside);
+    e->beside = beside;
     return code;
 }
 
@@ -173,13 +170,12 @@ export_torch(exporter *e)
         unknown += !hf && p->role == IR_BASE;
     }
     int code = rt_st_write_made(e->output, made, n, "{\"format\":\"pt\"}", put_made, e);
-    if (!code)
-        rt_say("saved", "%s: %d tensors under PyTorch's names", e->output, n);
+    e->ntensor = n;
     if (!code && unknown)
-        rt_say("",
-               "%d of them have no PyTorch name, or are computed from a parameter "
-               "(Gemma's 1 + weight); they keep the file's name",
-               unknown);
+        rt_warn(
+            "%d of %d tensors have no PyTorch name, or are computed from a parameter "
+            "(as Gemma's 1 + weight)\nthey keep the names of the model file",
+            unknown, n);
     free(made);
     return code;
 }

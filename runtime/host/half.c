@@ -16,8 +16,8 @@ half_bits(float x)
         return sign | 0x7e00;
     if (a >= 65520) /* half a step above the largest */
         return sign | 0x7c00;
-    frexpf(a, &e); /* a in [2^(e-1), 2^e) */
-    bool small = e < -13;
+    frexpf(a, &e); /* a in [2^(e-1), 2^e), or 0 */
+    bool small = a == 0 || e < -13;
     long steps = lrintf(ldexpf(a, small ? 24 : 11 - e)); /* up to 2048: carries over */
     return (uint16_t)(sign | (small ? steps : (e + 13) * 1024 + steps));
 }
