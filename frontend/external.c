@@ -3,8 +3,9 @@
  * A model file comes from a stranger; the names in it may not make efficc read anything
  * outside the model's folder. Names with ".." are refused; the others are opened part by
  * part, each relative to the folder opened before and none through a symbolic link, so
- * that no change of the file system in between can lead outside. Only the place of the
- * data is kept: they are read later, when they are needed.
+ * that no change of the file system in between can lead outside. With --follow-links the
+ * file itself may be a link to a regular file anywhere: the cache of Hugging Face keeps
+ * files so. Only the place of the data is kept: they are read later, when they are needed.
  */
 #include "onnx_int.h"
 
@@ -15,11 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC };
+enum { OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 
-/* Opens one part of a name. -1: errno, ELOOP for a symbolic link. */
+/* Opens one part of a name; how: O_NOFOLLOW, O_DIRECTORY. -1: errno, ELOOP for a symbolic
+ * link that is not followed. */
 static int
-open_part(int dir, const char *name, size_t n, bool folder)
+open_part(int dir, const char *name, size_t n, int how)
 {
     char part[NAME_MAX + 1];
     struct stat st;
@@ -29,23 +31,25 @@ open_part(int dir, const char *name, size_t n, bool folder)
     }
     memcpy(part, name, n);
     part[n] = 0;
-    int fd = openat(dir, part, OPEN_FLAGS | (folder ? O_DIRECTORY : 0));
+    int fd = openat(dir, part, OPEN_FLAGS | how);
     int keep = errno;
-    if (fd < 0 && !fstatat(dir, part, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode))
+    if (fd < 0 && how & O_NOFOLLOW && !fstatat(dir, part, &st, AT_SYMLINK_NOFOLLOW) &&
+        S_ISLNK(st.st_mode))
         keep = ELOOP; /* with O_DIRECTORY it was ENOTDIR */
     errno = keep;
     return fd;
 }
 
-/* Opens folder/name. -1: errno. */
+/* Opens folder/name; follow: even if it is a link. -1: errno. */
 static int
-open_beneath(const char *folder, const char *name)
+open_beneath(const char *folder, const char *name, bool follow)
 {
     int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     while (at >= 0) {
         size_t n = strcspn(name, "/");
         const char *rest = name + n + strspn(name + n, "/");
-        int next = open_part(at, name, n, *rest != 0), keep = errno;
+        int how = *rest ? O_NOFOLLOW | O_DIRECTORY : follow ? 0 : O_NOFOLLOW;
+        int next = open_part(at, name, n, how), keep = errno;
         close(at);
         errno = keep;
         at = next;
@@ -152,7 +156,9 @@ open_fault(fe_model *m, const fe_tensor *t, const char *name)
 {
     if (errno == ELOOP) {
         fault(m, t, ef_printf(m->arena, "%s is or goes through a symbolic link", name));
-        ef_hint(m->ctx, "put the file itself in the place of the link");
+        ef_hint(m->ctx, "if you trust where it leads, add --follow-links (files in the "
+                        "cache of Hugging Face are links); it takes links to regular "
+                        "files, not to folders");
         return false;
     }
     if (errno == ENOENT)
@@ -170,7 +176,7 @@ fe_external(fe_model *m, fe_tensor *t)
     const char *bad = bad_name(e.location);
     if (bad)
         return fault(m, t, ef_printf(m->arena, "%s: %s", e.location, bad));
-    int fd = open_beneath(m->dir, e.location);
+    int fd = open_beneath(m->dir, e.location, m->ctx->cfg->follow_links);
     if (fd < 0)
         return open_fault(m, t, e.location);
     struct stat st;

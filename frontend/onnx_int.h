@@ -112,7 +112,8 @@ const char *fe_dims_text(ef_arena *, size_t rank, const int64_t *dim); /* "16 x 
 
 /* ---- external.c ---- */
 /* Checks where the external_data entries of t point and fills path, at, bytes. Never opens
- * anything outside m->dir, no symbolic links, regular files only. false: said why. */
+ * anything outside m->dir, no symbolic links (but see --follow-links), regular files only.
+ * false: said why. */
 bool fe_external(fe_model *m, fe_tensor *t);
 
 /* ---- onnx_check.c ---- */

@@ -335,6 +335,36 @@ TEST(external_data_stay_in_the_folder)
     close_fixture(&f);
 }
 
+/* As the cache of Hugging Face has it: snapshots/x/model.onnx.data -> ../../blobs/hash. */
+TEST(links_are_followed_if_wanted)
+{
+    fixture f;
+    ef_config cfg = ef_config_default;
+    open_fixture(&f);
+    f.ctx->cfg = &cfg;
+    NEED(!mkdir("snapshots", 0700) && !mkdir("blobs", 0700) && !mkfifo("pipe", 0600));
+    FILE *file = fopen("blobs/hash", "wb");
+    NEED(file && fwrite("0123456789abcdef01234567", 1, 24, file) == 24 &&
+         !fclose(file));
+    NEED(!symlink("blobs/hash", "w.bin") && !symlink("blobs", "folder") &&
+         !symlink("pipe", "device") && !symlink("nowhere", "dangling"));
+    external(&f, "w.bin", "0", "24");
+    CHECK(refused(&f, "--follow-links"));
+    cfg.follow_links = true;
+    fe_model *m = load(&f);
+    CHECK(m != NULL);
+    fe_unload(m);
+    external(&f, "folder/hash", "0", "24");
+    CHECK(refused(&f, "symbolic link"));
+    external(&f, "device", "0", "24");
+    CHECK(refused(&f, "not a regular file"));
+    external(&f, "dangling", "0", "24");
+    CHECK(refused(&f, "not found"));
+    external(&f, "../w.bin", "0", "24");
+    CHECK(refused(&f, "outside"));
+    close_fixture(&f);
+}
+
 /* ---- order of nodes ---- */
 
 TEST(nodes_are_sorted)
