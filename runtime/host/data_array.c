@@ -238,14 +238,14 @@ static void
 fault(rt_sweep *s, int64_t at, double x)
 {
     const range_check *c = s->of;
-    char where[160], text[400];
+    char where[160], text[RT_FAULT];
     if (c->row > 1)
         snprintf(where, sizeof where, "%s %lld (row %lld, place %lld, from 0)",
                  c->a->field, (long long)at, (long long)(at / c->row),
                  (long long)(at % c->row));
     else
         snprintf(where, sizeof where, "%s %lld (from 0)", c->a->field, (long long)at);
-    rt_bad_value(c->spec, c->f, where, x, text, sizeof text);
+    rt_bad_value(c->spec, c->f, where, x, text);
     rt_faults_add(&s->faults, at, "%s", text);
 }
 

@@ -82,17 +82,21 @@ by_content(const char *path, const char *head, size_t n)
     return NULL;
 }
 
-/* The first bytes of a file that can be read anywhere; of others (pipes) none. -1: said. */
+/* The first bytes of a file that can be read anywhere; of others none: a pipe is opened once
+ * only. -1: said. */
 static ssize_t
 first_bytes(const char *path, char *head, size_t size)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = -1;
-    if (fd >= 0 && fstat(fd, &st) == 0) {
+    int fd = -1;
+    ssize_t n = stat(path, &st);
+    if (!n && S_ISDIR(st.st_mode)) {
         errno = EISDIR;
-        if (!S_ISDIR(st.st_mode))
-            n = S_ISREG(st.st_mode) ? pread(fd, head, size, 0) : 0;
+        n = -1;
+    }
+    if (!n && S_ISREG(st.st_mode)) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : pread(fd, head, size, 0);
     }
     if (n < 0)
         rt_fail(RT_USER, "%s: %s", path, strerror(errno));

@@ -98,13 +98,18 @@ typedef struct rt_counts {
     int64_t n, ntoken, nreal, supervised; /* rows, .. */
 } rt_counts;
 
+typedef struct rt_found { /* in lines so far */
+    int64_t line;         /* the one that is looked at, from 1 */
+    rt_faults faults;
+    rt_notes notes;
+    rt_counts counts;
+} rt_found;
 /* Checks the row in *j. RT_OK: *out is the row, its memory reused and a record of
- * rt_row_size() bytes. Else one fault at `line`. */
-int rt_row_check(const rt_data_spec *, const rt_json *j, rt_row *out, rt_notes *,
-                 rt_faults *, int64_t line);
+ * rt_row_size() bytes. Else one more fault. */
+int rt_row_check(const rt_data_spec *, const rt_json *j, rt_row *out, rt_found *);
 /* Why the value x of a field can't be. where: "labels[3]". */
 void rt_bad_value(const rt_data_spec *, rt_field, const char *where, double x,
-                  char *text, size_t size);
+                  char text[RT_FAULT]);
 int64_t rt_row_real(const rt_row *); /* tokens that the mask does not hide */
 int64_t rt_row_supervised(const rt_data_spec *, const rt_row *);
 void rt_row_count(const rt_data_spec *, const rt_row *, rt_counts *);

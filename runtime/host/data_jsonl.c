@@ -18,13 +18,11 @@
 enum { PIECE = 256 << 10, LONGEST = 256 << 20, MOST_THREADS = 16 };
 
 typedef struct piece { /* some lines, and what was made of them */
-    int64_t number, lines;
+    int64_t number;
     char *text;
     size_t n, cap;
     rt_text record, size; /* records; uint32 bytes of each */
-    rt_counts counts;
-    rt_faults faults;
-    rt_notes notes;
+    rt_found found;
     rt_json json;
     rt_row row;
 } piece;
@@ -75,15 +73,15 @@ not_json(piece *p, const char *line, const char *why, size_t column)
 {
     size_t blank = strspn(line, " \t");
     if (line[blank] == '[')
-        rt_faults_add(&p->faults, p->lines,
+        rt_faults_add(&p->found.faults, p->found.line,
                       "is a JSON list; JSONL has one object a line");
     else if (line[blank] == '{')
-        rt_faults_add(&p->faults, p->lines,
+        rt_faults_add(&p->found.faults, p->found.line,
                       "is not JSON (column %zu: %s); one whole object must stand on "
                       "the line (and NaN is not JSON)",
                       column, why);
     else
-        rt_faults_add(&p->faults, p->lines, "is not a JSON object: '%.20s'",
+        rt_faults_add(&p->found.faults, p->found.line, "is not a JSON object: '%.20s'",
                       line + blank);
 }
 
@@ -95,7 +93,8 @@ check_line(const rt_data_spec *spec, piece *p, char *line, size_t n)
         n--;
     line[n] = 0;
     if (memchr(line, 0, n)) {
-        rt_faults_add(&p->faults, p->lines, "holds a zero byte; JSONL is text");
+        rt_faults_add(&p->found.faults, p->found.line,
+                      "holds a zero byte; JSONL is text");
         return;
     }
     if (strspn(line, " \t") == n)
@@ -109,11 +108,11 @@ check_line(const rt_data_spec *spec, piece *p, char *line, size_t n)
     for (int k = 0; k < p->json.nunknown; k++) {
         rt_notes one = {.nunknown = 1};
         memcpy(one.unknown[0], p->json.unknown[k], RT_KEY);
-        rt_notes_join(&p->notes, &one);
+        rt_notes_join(&p->found.notes, &one);
     }
-    if (rt_row_check(spec, &p->json, &p->row, &p->notes, &p->faults, p->lines))
+    if (rt_row_check(spec, &p->json, &p->row, &p->found))
         return;
-    rt_row_count(spec, &p->row, &p->counts);
+    rt_row_count(spec, &p->row, &p->found.counts);
     add_record(p);
 }
 
@@ -126,7 +125,7 @@ check_piece(const rt_data_spec *spec, piece *p)
     while (at < stop) {
         char *end = memchr(at, '\n', (size_t)(stop - at));
         end = end ? end : stop;
-        p->lines++;
+        p->found.line++;
         check_line(spec, p, at, (size_t)(end - at));
         at = end + 1;
     }
@@ -216,23 +215,20 @@ static void
 put(jsonl *j, piece *p)
 {
     rt_data_file *f = j->l->file;
-    if (!j->code && !j->faults.n && !p->faults.n)
+    if (!j->code && !j->faults.n && !p->found.faults.n)
         j->code = put_records(j, p);
-    rt_faults_join(&j->faults, &p->faults, j->lines);
-    rt_notes_join(j->l->notes, &p->notes);
-    f->n += p->counts.n;
-    f->ntoken += p->counts.ntoken;
-    f->nreal += p->counts.nreal;
-    f->supervised += p->counts.supervised;
-    j->lines += p->lines;
+    rt_faults_join(&j->faults, &p->found.faults, j->lines);
+    rt_notes_join(j->l->notes, &p->found.notes);
+    f->n += p->found.counts.n;
+    f->ntoken += p->found.counts.ntoken;
+    f->nreal += p->found.counts.nreal;
+    f->supervised += p->found.counts.supervised;
+    j->lines += p->found.line;
     j->turn++;
     if (j->size)
         rt_progress_part(&j->bar, "checking", j->done, j->size);
-    p->lines = 0;
     p->record.n = p->size.n = 0;
-    p->counts = (rt_counts){0};
-    p->faults.n = 0;
-    p->notes = (rt_notes){0};
+    p->found = (rt_found){0};
 }
 
 static void *
@@ -327,12 +323,12 @@ int
 rt_data_check_line(const rt_data_spec *spec, const char *line, size_t n)
 {
     piece *p = rt_new(1, sizeof *p);
-    p->lines = 1;
+    p->found.line = 1;
     p->text = rt_new(n + 1, 1);
     if (n)
         memcpy(p->text, line, n);
     check_line(spec, p, p->text, n);
-    int code = p->faults.n ? RT_USER : RT_OK;
+    int code = p->found.faults.n ? RT_USER : RT_OK;
     free_piece(p);
     free(p);
     return code;

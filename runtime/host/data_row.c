@@ -151,9 +151,7 @@ typedef struct check {
     const rt_data_spec *spec;
     const rt_json *j;
     rt_row *row;
-    rt_notes *notes;
-    rt_faults *faults;
-    int64_t line;
+    rt_found *found;
     int32_t *at;   /* where the record goes on */
     int32_t set;   /* fields that it has */
     bool try_only; /* a fault is not one: the labels are left out */
@@ -171,7 +169,7 @@ bad(check *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    rt_faults_add(c->faults, c->line, "%s", text);
+    rt_faults_add(&c->found->faults, c->found->line, "%s", text);
     return false;
 }
 
@@ -183,8 +181,9 @@ limit(const rt_data_spec *spec, rt_field f)
 
 void
 rt_bad_value(const rt_data_spec *spec, rt_field f, const char *where, double x,
-             char *text, size_t size)
+             char text[RT_FAULT])
 {
+    enum { size = RT_FAULT };
     long long high = limit(spec, f) - 1;
     if (!isfinite(x) || x != floor(x))
         snprintf(text, size, "%s is %g, not a whole number", where, x);
@@ -222,12 +221,12 @@ whole_numbers(check *c, rt_field f, const rt_item *item, bool one)
             c->at[i] = (int32_t)x;
             continue;
         }
-        char where[64], text[400];
+        char where[64], text[RT_FAULT];
         snprintf(where, sizeof where, one ? "%s" : "%s[%lld]", field_name[f],
                  (long long)i);
         if (isnan(x))
             return bad(c, "%s is not a number", where);
-        rt_bad_value(c->spec, f, where, x, text, sizeof text);
+        rt_bad_value(c->spec, f, where, x, text);
         return bad(c, "%s", text);
     }
     return true;
@@ -340,7 +339,7 @@ labels(check *c, const rt_item *item)
     bool optional = kind == RT_LABEL_ANY || kind == RT_LABEL_VALUES ||
                     c->spec->causal || c->spec->use == RT_PREDICTION;
     if (!item) {
-        c->notes->absent[RT_F_LABELS]++;
+        c->found->notes.absent[RT_F_LABELS]++;
         return optional || bad(c, "has no labels");
     }
     c->try_only = c->spec->use == RT_PREDICTION;
@@ -348,7 +347,7 @@ labels(check *c, const rt_item *item)
                 : kind == RT_LABEL_ROW    ? class_label(c, item)
                 : kind == RT_LABEL_VALUES ? value_labels(c, item)
                                           : some_labels(c, item);
-    c->notes->foreign += !fine && c->try_only;
+    c->found->notes.foreign += !fine && c->try_only;
     fine |= c->try_only;
     c->try_only = false;
     return fine;
@@ -358,14 +357,14 @@ static bool
 field(check *c, rt_field f, const rt_item *item)
 {
     if (!c->spec->takes[f]) {
-        c->notes->ignored[f] += item != NULL;
+        c->found->notes.ignored[f] += item != NULL;
         return true;
     }
     if (f == RT_F_LABELS)
         return labels(c, item);
     if (item)
         return token_list(c, f, item);
-    c->notes->absent[f]++;
+    c->found->notes.absent[f]++;
     return true;
 }
 
@@ -415,10 +414,9 @@ make_room(check *c)
 }
 
 int
-rt_row_check(const rt_data_spec *spec, const rt_json *j, rt_row *out, rt_notes *notes,
-             rt_faults *faults, int64_t line)
+rt_row_check(const rt_data_spec *spec, const rt_json *j, rt_row *out, rt_found *found)
 {
-    check c = {spec, j, out, notes, faults, line, NULL, 0, false};
+    check c = {.spec = spec, .j = j, .row = out, .found = found};
     const rt_item *item[RT_NFIELDS];
     for (int f = 0; f < RT_NFIELDS; f++) {
         item[f] = j->item[f].times ? &j->item[f] : &j->item[RT_NFIELDS + f];
