@@ -194,8 +194,8 @@ rt_read_text(const char *path, size_t max, int *err)
 static int
 make_folders(const char *dir)
 {
-    char *path = strdup(dir);
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+    char *path = strdup(dir), *slash = path + strspn(path, "/");
+    for (; (slash = strchr(slash, '/')); *slash++ = '/') {
         *slash = 0;
         if (mkdir(path, 0777) && errno != EEXIST)
             break;
