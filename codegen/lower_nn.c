@@ -63,6 +63,34 @@ lw_layernorm_dwb(cg *c, const ir_op *op)
 }
 
 void
+lw_rmsnorm(cg *c, const ir_op *op)
+{
+    cg_call(c, "rt_rmsnorm", "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_res(c, op, 1, IR_F32), cg_arg(c, op, 0, IR_F32),
+            cg_arg(c, op, 1, IR_F32), sizes(c, op->arg[0]),
+            cg_float(c->arena, ir_attr_num(op, IR_ATTR_eps, 0)));
+}
+
+void
+lw_rmsnorm_dx(cg *c, const ir_op *op)
+{
+    cg_call(c, "rt_rmsnorm_dx", "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
+            cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32), sizes(c, op->arg[0]));
+}
+
+void
+lw_rmsnorm_dw(cg *c, const ir_op *op)
+{
+    int64_t rows = cg_rows(op->arg[0]), cols = cg_last(op->arg[0]);
+    const char *ws = cg_scratch(c, rt_rmsnorm_dw_scratch(rows, cols, c->threads));
+    cg_call(c, "rt_rmsnorm_dw", "%s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
+            cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]),
+            cg_adds(op, 0) ? "true" : "false", ws);
+}
+
+void
 lw_softmax(cg *c, const ir_op *op)
 {
     cg_call(c, "rt_softmax", "%s, %s, %s", cg_res(c, op, 0, IR_F32),

@@ -106,6 +106,55 @@ ir_ev_layernorm_dwb(ir_ev *e)
     return true;
 }
 
+bool
+ir_ev_rmsnorm(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    const double *w = e->arg[1]->data;
+    double eps = ir_attr_num(e->op, IR_ATTR_eps, 1e-6);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = e->arg[0]->data + r * n;
+        double *y = e->res[0]->data + r * n, sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += x[i] * x[i];
+        double rstd = 1 / sqrt(sum / (double)n + eps);
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[i] * rstd * w[i];
+        e->res[1]->data[r] = rstd;
+    }
+    return true;
+}
+
+bool
+ir_ev_rmsnorm_dx(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    const double *w = e->arg[2]->data;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = e->arg[0]->data + r * n, *x = e->arg[1]->data + r * n;
+        double rstd = e->arg[3]->data[r], dot = 0;
+        double *dx = e->res[0]->data + r * n;
+        for (int64_t i = 0; i < n; i++)
+            dot += dy[i] * w[i] * x[i] * rstd;
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = rstd * (dy[i] * w[i] - x[i] * rstd * dot / (double)n);
+    }
+    return true;
+}
+
+bool
+ir_ev_rmsnorm_dw(ir_ev *e)
+{
+    int64_t rows = ir_rows(e->arg[0]), n = ir_cols(e->arg[0]);
+    double *dw = e->res[0]->data;
+    ir_clear(e->res[0]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i++)
+            dw[i] += e->arg[0]->data[r * n + i] * e->arg[1]->data[r * n + i] *
+                     e->arg[2]->data[r];
+    return true;
+}
+
 /* ---- attention ---- */
 
 typedef struct attn {

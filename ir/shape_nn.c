@@ -255,6 +255,49 @@ sh_layernorm_dwb(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     return why;
 }
 
+const char *
+sh_rmsnorm(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 0);
+    const char *why = need_rows(ctx, op, 0);
+    if (!why)
+        why = need_dims(ctx, op, 1, x->dtype, 1, &x->dim[x->rank - 1]);
+    if (why)
+        return why;
+    out[0] = x;
+    out[1] = row_stats(ctx, x);
+    return NULL;
+}
+
+const char *
+sh_rmsnorm_dx(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 1);
+    const char *why = need_rows(ctx, op, 1);
+    if (!why)
+        why = need_type(ctx, op, 0, x);
+    if (!why)
+        why = need_dims(ctx, op, 2, x->dtype, 1, &x->dim[x->rank - 1]);
+    if (!why)
+        why = need_type(ctx, op, 3, row_stats(ctx, x));
+    out[0] = x;
+    return why;
+}
+
+const char *
+sh_rmsnorm_dw(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 1);
+    const char *why = need_rows(ctx, op, 1);
+    if (!why)
+        why = need_type(ctx, op, 0, x);
+    if (!why)
+        why = need_type(ctx, op, 2, row_stats(ctx, x));
+    if (!why)
+        out[0] = ir_type_get(ctx, x->dtype, 1, &x->dim[x->rank - 1]);
+    return why;
+}
+
 /* ---- attention ---- */
 
 typedef struct heads {

@@ -139,6 +139,21 @@ rec_layernorm(recogniser *r, const pass_match *m)
     return emit(m, IR_OP_layernorm, 3, arg, (attrs){1, &eps});
 }
 
+/* y = x / sqrt(mean(x x) + eps) w           ->  %y = rmsnorm %x, %w */
+ir_value *
+rec_rmsnorm(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_value *arg[] = {pass_bound(m, "x"), pass_bound(m, "w")};
+    const ir_type *t = arg[0]->type;
+    if (t->rank < 1 || m->op[0]->res[0]->type != t ||
+        !reduces_last(pass_bound(m, "v"), t) || arg[1]->type->rank != 1 ||
+        arg[1]->type->dim[0] != t->dim[t->rank - 1])
+        return NULL;
+    ir_attr eps = ir_attr_f(IR_ATTR_eps, pass_number(m, "eps"));
+    return emit(m, IR_OP_rmsnorm, 2, arg, (attrs){1, &eps});
+}
+
 /* The op that the row is called after, on x. */
 ir_value *
 rec_unary(recogniser *r, const pass_match *m)

@@ -40,6 +40,22 @@ pass_vj_layernorm(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
     return true;
 }
 
+bool
+pass_vj_rmsnorm(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+                ir_value **darg)
+{
+    ir_value *x = op->arg[0], *w = op->arg[1], *dy = dres[0], *rstd = op->res[1];
+    if (!dy || dres[1]) /* of 1/rms: no kernel */
+        return pass_vjp_no_rule(v, op);
+    if (want[1])
+        darg[1] = ir_emit(&v->b, IR_OP_rmsnorm_dw, pass_vjp_name(v, w, ""), 3,
+                          (ir_value *[]){dy, x, rstd}, 0, NULL, NULL);
+    if (want[0])
+        darg[0] = ir_emit(&v->b, IR_OP_rmsnorm_dx, pass_vjp_name(v, x, ""), 4,
+                          (ir_value *[]){dy, x, w, rstd}, 0, NULL, NULL);
+    return true;
+}
+
 /* Where q, k and v are one packed value, so is the gradient. */
 bool
 pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,

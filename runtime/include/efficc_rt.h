@@ -64,6 +64,7 @@ typedef struct rt_param {    /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONS
                                 first character is '=' or 'T' (transposed copy) */
     const char *hf;          /* PyTorch's parameter name; NULL: unknown */
     bool transposed;         /* PyTorch's layout is the transpose of ours */
+    float shift; /* ours is PyTorch's parameter + shift, on which weight decay acts */
     rt_class cls;
     rt_role role;
     rt_dtype dtype;
@@ -147,7 +148,7 @@ typedef struct rt_program {
     int abi;
     const char *efficc, *model, *task, *family; /* version; names */
     const char *pool; /* what a head that efficc added reads; "": it added none */
-    const char *hash;                           /* of the schedule */
+    const char *hash; /* of the schedule */
     int64_t batch, seq, vocab;
     int64_t labels;                  /* classes, or values; 0: language model */
     int64_t pad;                     /* the token id that fills rows */
@@ -228,6 +229,7 @@ int64_t rt_head_ce_scratch(int64_t rows, int64_t h, int64_t v, int64_t chunk, bo
 int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
 int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
 int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
+int64_t rt_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
 /* What x [n] holds: how many NaN and infinities, the first of each (-1: none), and the
  * largest finite size. */
 typedef struct rt_scan {
@@ -298,6 +300,17 @@ void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy,
                       const float *x, const float *mean, const float *rstd,
                       int64_t rows, int64_t cols, bool add_w, bool add_b,
                       void *scratch);
+/* y = x rstd w over the last dimension of [rows,cols], rstd [rows] = 1 / sqrt(mean of squares
+ * + eps), w [cols]. */
+void rt_rmsnorm(rt_stream *, float *y, float *rstd, const float *x, const float *w,
+                int64_t rows, int64_t cols, float eps);
+void rt_rmsnorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
+                   const float *x, const float *w, const float *rstd, int64_t rows,
+                   int64_t cols);
+/* dw [cols]. add: += . */
+void rt_rmsnorm_dw(rt_stream *, float *dw, const float *dy, const float *x,
+                   const float *rstd, int64_t rows, int64_t cols, bool add,
+                   void *scratch);
 /* Over cols: y = exp(x - max) / sum; a row of -inf only gives NaN. */
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
 /* dx = y (dy - sum over cols of dy y) */

@@ -271,6 +271,8 @@ static const rule_case rules[] = {
      "  %y, %m, %r = layernorm $x, $w, $b {eps=1e-05} : f32[3,5], f32[3], f32[3]\n"
      "  ret %y\n",
      0, 0},
+    {P("x", "3,5") P("w", "5"),
+     "  %y, %r = rmsnorm $x, $w {eps=1e-05} : f32[3,5], f32[3]\n  ret %y\n", 0, 0},
     {P("q", "2,3,6") P("k", "2,3,6") P("v", "2,3,6"),
      "  %y, %l = attention $q, $k, $v {" ATTN "} : f32[2,3,6], f32[2,2,3]\n  ret %y\n",
      0, 0},

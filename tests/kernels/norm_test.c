@@ -119,6 +119,66 @@ TEST(layernorm_backward)
     }
 }
 
+/* 1 / rms of each row, y, dx and dw in double. */
+static void
+rms_reference(const size2 *z, const ln *p, double *out[4])
+{
+    double *rstd = out[0], *y = out[1], *dx = out[2], *dw = out[3];
+    for (int64_t r = 0; r < z->rows; r++) {
+        const float *x = p->x + r * z->cols, *dy = p->dy + r * z->cols;
+        double sum = 0, dot = 0;
+        for (int64_t c = 0; c < z->cols; c++)
+            sum += (double)x[c] * (double)x[c] / (double)z->cols;
+        double q = rstd[r] = 1 / sqrt(sum + 1e-3);
+        for (int64_t c = 0; c < z->cols; c++) {
+            y[r * z->cols + c] = (double)x[c] * q * (double)p->w[c];
+            dw[c] += (double)dy[c] * (double)x[c] * q;
+            dot += (double)dy[c] * (double)p->w[c] * (double)x[c] * q;
+        }
+        for (int64_t c = 0; c < z->cols; c++)
+            dx[r * z->cols + c] = q * ((double)dy[c] * (double)p->w[c] -
+                                       (double)x[c] * q * dot / (double)z->cols);
+    }
+}
+
+TEST(rmsnorm_and_its_gradients)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const size2 *z = &sizes[i];
+        ln p = make(z);
+        rt_program program = {0};
+        int64_t n = z->rows * z->cols, c = z->cols, rows = z->rows;
+        double *want[] = {kt_doubles(rows), kt_doubles(n), kt_doubles(n),
+                          kt_doubles(c)};
+        float *rstd = kt_floats(rows);
+        void *y[KT_TEAMS], *dx[KT_TEAMS], *dw[KT_TEAMS];
+        rms_reference(z, &p, want);
+        RUN_TEAMS(&program, s, team)
+        {
+            y[team] = kt_floats(n);
+            dx[team] = kt_copy(p.dy, n); /* in place */
+            dw[team] = kt_copy(p.w, c);
+            float *fresh = kt_floats(c);
+            void *scratch = kt_bytes(rt_rmsnorm_dw_scratch(rows, c, 1));
+            rt_rmsnorm(s, y[team], rstd, p.x, p.w, rows, c, 1e-3f);
+            rt_rmsnorm_dx(s, dx[team], dx[team], p.x, p.w, rstd, rows, c);
+            rt_rmsnorm_dw(s, fresh, p.dy, p.x, rstd, rows, c, false, scratch);
+            CHECK_NEAR(kt_error(fresh, want[3], c), 0, 5e-5);
+            rt_rmsnorm_dw(s, dw[team], p.dy, p.x, rstd, rows, c, true, scratch);
+        }
+        for (int64_t k = 0; k < c; k++)
+            want[3][k] += (double)p.w[k];
+        CHECK(kt_same(y, n * (int64_t)sizeof(float)));
+        CHECK(kt_same(dx, n * (int64_t)sizeof(float)));
+        CHECK(kt_same(dw, c * (int64_t)sizeof(float)));
+        CHECK_NEAR(kt_error(rstd, want[0], rows), 0, 1e-5);
+        CHECK_NEAR(kt_error(y[0], want[1], n), 0, 3e-6);
+        CHECK_NEAR(kt_error(dx[0], want[2], n), 0, 2e-5);
+        CHECK_NEAR(kt_error(dw[0], want[3], c), 0, 5e-5);
+        kt_done();
+    }
+}
+
 TEST(softmax_and_its_gradient)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
