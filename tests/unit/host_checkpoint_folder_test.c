@@ -447,6 +447,30 @@ TEST(a_folder_with_checkpoints_says_how_to_go_on)
     TOY_HEARD("go on from its checkpoints with --resume-from-checkpoint auto");
 }
 
+TEST(output_folders_in_all_forms)
+{
+    const char *dir = bench_folder("forms", "", (int[]){0});
+    static const char *const form[] = {"%s/a", "%s/b/", "%s/c/d//e", "%s//f/./g",
+                                       "/%s/h"};
+    char path[512];
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        rt_text t = {0};
+        const char *at = strstr(form[i], "%s");
+        rt_putf(&t, "%.*s%s%s", (int)(at - form[i]), form[i], dir, at + 2);
+        CHECK(rt_output_dir(t.s, false) == RT_OK && !access(t.s, W_OK));
+        free(t.s);
+    }
+    snprintf(path, sizeof path, "%s/file", dir);
+    fclose(fopen(path, "w"));
+    toy_listen();
+    CHECK(rt_output_dir("", false) == RT_USER);
+    CHECK(rt_output_dir(path, true) == RT_USER);
+    CHECK(rt_output_dir(bench_path("%s/under", path), true) == RT_USER);
+    toy_heard();
+    TOY_HEARD("--output-dir : No such file");
+    TOY_HEARD("/file: Not a directory");
+}
+
 TEST(bytes_of_a_checkpoint_are_enough)
 {
     static const char *const optim[] = {"--optim adamw", "--optim sgd"};

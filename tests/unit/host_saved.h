@@ -80,6 +80,7 @@ bench_close(bench *b)
 {
     rt_weights_free(&b->run);
     rt_data_close(&b->data);
+    rt_opts_free(&b->opts);
     free(b->options.s);
 }
 
