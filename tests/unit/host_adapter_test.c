@@ -420,3 +420,224 @@ TEST(a_module_trained_besides_is_saved_whole)
     rt_st_close(&st);
     close_run();
 }
+
+/* ---- as others write it ---- */
+
+static void
+put_as(rt_file *f, const rt_st_made *t, void *dtype)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    rt_file_floats(f, dtype, &(rt_st_out){.rank = 1, .dim = {n}, .data = t->of});
+}
+
+/* The adapter in dir written again with other keys and types; name: of dtype in the file. */
+static void
+rewrite(const char *dir, char *(*key)(const char *), const char *dtype,
+        const char *name)
+{
+    char path[100];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    rt_st st;
+    rt_st_made made[16] = {0};
+    NEED(rt_st_open(&st, toy_path(path)) == RT_OK);
+    for (int i = 0; i < st.n; i++) {
+        float *x = malloc((size_t)st.tensor[i].count * 4);
+        NEED(rt_st_read_f32(&st, &st.tensor[i], x) == RT_OK);
+        made[i] = (rt_st_made){key(st.tensor[i].name), name, st.tensor[i].rank, {0}, x};
+        memcpy(made[i].dim, st.tensor[i].dim, sizeof made[i].dim);
+    }
+    NEED(rt_st_write_made(toy_path(path), made, st.n, NULL, put_as, (void *)dtype) ==
+         RT_OK);
+    for (int i = 0; i < st.n; i++) {
+        free((char *)made[i].name);
+        free((void *)made[i].of);
+    }
+    rt_st_close(&st);
+}
+
+static char *
+same_key(const char *key)
+{
+    return strdup(key);
+}
+
+/* Without base_model.model. */
+static char *
+bare_key(const char *key)
+{
+    return strdup(key + strlen("base_model.model."));
+}
+
+static char *
+twice_key(const char *key)
+{
+    char s[200];
+    snprintf(s, sizeof s, "base_model.model.%s", key);
+    return strdup(s);
+}
+
+/* As in a state_dict: lora_A.default.weight, classifier.modules_to_save.default.weight. */
+static char *
+state_key(const char *key)
+{
+    char s[200];
+    const char *last = strrchr(key, '.');
+    snprintf(s, sizeof s, "%.*s%s.default%s", (int)(last - key), key,
+             strstr(key, "lora_") ? "" : ".modules_to_save", last);
+    return strdup(s);
+}
+
+static char *
+dora_key(const char *key)
+{
+    const char *a = strstr(key, "l.0.query.lora_A.weight");
+    return strdup(a ? "base_model.model.l.0.query.lora_magnitude_vector" : key);
+}
+
+/* Is it read as what it was? */
+static void
+check_rewritten(char *(*key)(const char *), const char *dtype, const char *name)
+{
+    open_whole();
+    NEED(save("other") == RT_OK);
+    rewrite("other", key, dtype, name);
+    char *before = malloc(1 << 18);
+    memcpy(before, run.base[0][0], 1 << 18);
+    memset(run.base[0][0], 0, 1 << 18);
+    CHECK(load("other") == RT_OK);
+    CHECK(!memcmp(before, run.base[0][0], 1 << 18));
+    free(before);
+    close_run();
+}
+
+TEST(keys_and_types_of_others)
+{
+    check_rewritten(bare_key, "f32", "F32");
+    check_rewritten(twice_key, "f32", "F32");
+    check_rewritten(state_key, "f32", "F32");
+    /* the numbers are whole and below 2048: halves hold them */
+    check_rewritten(same_key, "f16", "F16");
+    check_rewritten(same_key, "f64", "F64");
+    open_whole();
+    NEED(save("dora") == RT_OK);
+    rewrite("dora", dora_key, "f32", "F32");
+    CHECK(load("dora") == RT_USER);
+    TOY_HEARD("lora_magnitude_vector' belongs to a kind of adapter");
+    close_run();
+}
+
+TEST(pickled_adapters)
+{
+    open_whole();
+    NEED(save("bin") == RT_OK);
+    char from[512];
+    snprintf(from, sizeof from, "%s", toy_path("bin/adapter_model.safetensors"));
+    NEED(rename(from, toy_path("bin/adapter_model.bin")) == 0);
+    CHECK(load("bin") == RT_USER);
+    TOY_HEARD("is pickled, which only Python can read");
+    close_run();
+}
+
+/* ---- all or nothing ---- */
+
+static const rt_param based[] = {
+    LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
+    LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
+    {.name = "l.0.query.weight",
+     .hf = "l.0.query.weight",
+     .transposed = true,
+     .cls = RT_FROZEN,
+     .n = 12,
+     .rank = 2,
+     .dim = {3, 4}},
+};
+
+TEST(another_base)
+{
+    p = (rt_program){.task = "causal-lm",
+                     .lora_r = 2,
+                     .lora_alpha = 4,
+                     .lora_scale = 2,
+                     .lora_targets = qv};
+    open_run(based, 3);
+    round_trip("based");
+    rt_st st;
+    NEED(rt_st_open(&st, toy_path("based/adapter_model.safetensors")) == RT_OK);
+    CHECK(st.torch && st.meta && strstr(st.meta, "\"efficc.base\"") != NULL);
+    rt_st_close(&st);
+    rt_param_data(&run, &based[2])[11] += 1e-3f;
+    memset(run.base[0][0], 0, 1 << 18);
+    CHECK(load("based") == RT_USER);
+    TOY_HEARD("was trained on other base weights");
+    CHECK(rt_param_data(&run, &based[0])[0] == 0);
+    close_run();
+}
+
+/* The same weight in the other layout, as another exporter writes it, is the same base. */
+TEST(the_base_does_not_depend_on_the_layout)
+{
+    static rt_param turned[3];
+    memcpy(turned, based, sizeof turned);
+    turned[2].transposed = false;
+    turned[2].dim[0] = 4;
+    turned[2].dim[1] = 3;
+    p = (rt_program){.task = "causal-lm",
+                     .lora_r = 2,
+                     .lora_alpha = 4,
+                     .lora_scale = 2,
+                     .lora_targets = qv};
+    open_run(based, 3);
+    NEED(save("layout") == RT_OK);
+    float w[12];
+    memcpy(w, rt_param_data(&run, &based[2]), sizeof w);
+    close_run();
+    open_run(turned, 3);
+    for (int r = 0; r < 4; r++)
+        for (int c = 0; c < 3; c++)
+            rt_param_data(&run, &turned[2])[r * 3 + c] = w[c * 4 + r];
+    CHECK(load("layout") == RT_OK);
+    close_run();
+}
+
+TEST(nothing_changes_if_one_tensor_is_wrong)
+{
+    open_whole();
+    NEED(save("late") == RT_OK);
+    close_run();
+    static rt_param wide[sizeof whole / sizeof *whole];
+    memcpy(wide, whole, sizeof wide);
+    wide[5].n = wide[5].dim[0] = 3; /* classifier.bias, the last that is read */
+    open_whole();
+    p.param = wide;
+    memset(run.base[0][0], 0, 1 << 18);
+    CHECK(load("late") == RT_USER);
+    TOY_HEARD("classifier.bias' is [2], but the program has [3]");
+    for (int i = 0; i < 1 << 16; i++)
+        NEED(((float *)run.base[0][0])[i] == 0);
+    close_run();
+}
+
+TEST(the_base_model_is_named)
+{
+    open_whole();
+    p.model = "no/such/model.onnx";
+    NEED(save("named") == RT_OK);
+    int err;
+    char *config = rt_read_text(toy_path("named/adapter_config.json"), 1 << 20, &err);
+    NEED(config != NULL);
+    CHECK(strstr(config, "\"base_model_name_or_path\": \"no/such/model.onnx\"") !=
+          NULL);
+    free(config);
+    toy_write("named/model.onnx", "");
+    toy_write("named/config.json", "{}");
+    p.model = strdup(toy_path("named/model.onnx"));
+    NEED(save("named") == RT_OK);
+    config = rt_read_text(toy_path("named/adapter_config.json"), 1 << 20, &err);
+    NEED(config != NULL);
+    CHECK(strstr(config, "named\",\n  \"bias\"") != NULL); /* the folder */
+    free(config);
+    free((char *)p.model);
+    close_run();
+}
