@@ -153,6 +153,11 @@ int rt_tensor_check(const rt_param *, const rt_st *, const rt_st_tensor *,
 /* Copies it into p. */
 int rt_tensor_into(rt_run *, const rt_param *, const rt_st *, const rt_st_tensor *,
                    bool transposed);
+void rt_tensor_shift(rt_run *, const rt_param *); /* what was copied is PyTorch's */
+/* The elements of PyTorch's parameter, in our layout: in memory, or made in the room, of which
+ * there is enough for all params. */
+float *rt_torch_room(const rt_program *); /* free it */
+const float *rt_torch_data(const rt_run *, const rt_param *, float **room);
 
 /* ---- adapter.c, adapter_load.c: PEFT ---- */
 /* Checks all of it before anything changes. */
@@ -161,7 +166,7 @@ int rt_adapter_save(const rt_run *, const char *dir);
 
 /* ---- results.c, onnx_out.c, predict.c ---- */
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
-/* Is there room on the disk for the results and checkpoints? */
+/* Is there room on the disk for the results and checkpoints? After rt_weights_new(). */
 int rt_results_fit(const struct rt_job *);
 /* Can template.json be filled by this program? Asked at start, not after hours. */
 int rt_onnx_check(const rt_program *, const char *program_dir);

@@ -224,10 +224,10 @@ prepare(host *h)
         code = rt_onnx_check(&h->program, h->dir);
     if (!code)
         code = load_data(h);
-    if (!code && o->train_data.n)
-        code = rt_results_fit(&h->job);
     if (!code)
         code = load_weights(h);
+    if (!code && o->train_data.n)
+        code = rt_results_fit(&h->job);
     if (!code)
         code = open_log(h);
     return code;
