@@ -51,6 +51,8 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
         field(&b, "hf", cg_string(a, p->hf));
     if (p->transposed)
         field(&b, "transposed", "true");
+    if (p->shift)
+        ef_putf(&b, ", .shift = %d", p->shift);
     field(&b, "cls", cls[p->cls]);
     if (p->role != IR_BASE)
         field(&b, "role", role[p->role]);

@@ -147,8 +147,9 @@ struct ir_param {
     /* Other initializers that are copies of it (ties): the first character is '=' for the
      * same layout, 'T' for the transposed one. */
     EF_VEC(const char *) also;
-    const char *hf;     /* parameter name in PyTorch, "a.b.weight"; NULL: unknown */
-    bool transposed;    /* PyTorch's layout is the transpose of this one */
+    const char *hf;  /* parameter name in PyTorch, "a.b.weight"; NULL: unknown */
+    bool transposed; /* PyTorch's layout is the transpose of this one */
+    int shift; /* this is PyTorch's parameter + shift: a norm of Gemma's scales by 1 + w */
     const char *module; /* adapters: PyTorch module they sit on */
     const char *part;   /* adapters on row ranges: "q" or "v"; else NULL */
     int64_t part_start, part_len, part_of; /* rows [start, start+len) of part_of */

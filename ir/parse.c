@@ -146,6 +146,8 @@ parse_named_field(parser *ps, ir_param *p, const char *name, const char *at)
         ef_push(ps->m->arena, p->also, ir_lex_quoted(lx, "an initializer's name"));
     } else if (!strcmp(name, "hf")) {
         p->hf = ir_lex_quoted(lx, "a name");
+    } else if (!strcmp(name, "shift")) {
+        p->shift = (int)ir_lex_int(lx, 1);
     } else if (!strcmp(name, "role")) {
         p->role = (ir_prole)ir_lex_choice(lx, "a role", 5, ir_role_word);
     } else if (!strcmp(name, "module")) {

@@ -138,6 +138,8 @@ put_param(ef_buf *b, ef_ctx *ctx, const ir_param *p, bool placed)
         put_field(b, "also", p->also.at[i]);
     put_field(b, "hf", p->hf);
     ef_puts(b, p->transposed ? " transposed" : "");
+    if (p->shift)
+        ef_putf(b, " shift=%d", p->shift);
     if (p->role)
         ef_putf(b, " role=%s", ir_role_word[p->role]);
     put_field(b, "module", p->module);

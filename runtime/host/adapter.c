@@ -186,13 +186,15 @@ add_whole(saver *s, char *const *extra)
             wanted |= in_module(param->hf, extra[k]);
         if (!wanted || param->cls == RT_CONST)
             continue;
+        float *made = param->shift != 0 ? rt_new((size_t)param->n, sizeof *made) : NULL;
+        float *room = made;
         rt_st_out o = {.name = key_of(param->hf ? param->hf : param->name, ""),
                        .rank = param->rank,
-                       .data = rt_param_data(s->run, param),
+                       .data = rt_torch_data(s->run, param, &room),
                        .transposed = param->transposed && param->rank == 2};
         for (int d = 0; d < o.rank; d++)
             o.dim[d] = param->dim[o.transposed ? 1 - d : d];
-        add(s, o, NULL);
+        add(s, o, made);
     }
 }
 

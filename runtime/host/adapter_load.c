@@ -255,6 +255,8 @@ take(loader *l, const char *head)
         if (w)
             code = rt_tensor_into(l->run, &p->param[i], &l->peft.st, w->t,
                                   p->param[i].transposed);
+        if (w && !code)
+            rt_tensor_shift(l->run, &p->param[i]);
     }
     if (!code)
         rt_say("start", "adapter of %s, %d tensors", l->dir, l->peft.st.n);

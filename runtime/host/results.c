@@ -20,6 +20,7 @@ save_torch(const rt_run *run, const char *path)
 {
     const rt_program *p = run->program;
     rt_st_out *out = rt_new((size_t)p->nparam + 1, sizeof *out);
+    float *shifted = rt_torch_room(p), *room = shifted;
     int n = 0, unknown = 0;
     for (int i = 0; i < p->nparam; i++) {
         const rt_param *param = &p->param[i];
@@ -28,7 +29,7 @@ save_torch(const rt_run *run, const char *path)
         rt_st_out *o = &out[n++];
         o->name = param->hf ? param->hf : param->name;
         unknown += !param->hf && param->role == RT_BASE;
-        o->data = rt_param_data(run, param);
+        o->data = rt_torch_data(run, param, &room);
         o->rank = param->rank;
         o->transposed = param->transposed && param->rank == 2;
         for (int d = 0; d < o->rank; d++)
@@ -36,6 +37,7 @@ save_torch(const rt_run *run, const char *path)
     }
     int code = rt_st_write(path, out, n, true);
     free(out);
+    free(shifted);
     if (code)
         return code;
     rt_say("saved", "%s: %d tensors under PyTorch's names", path, n);

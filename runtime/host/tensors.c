@@ -46,45 +46,50 @@ is_initializer(const rt_param *p, const char *name, bool *transposed)
 /* The ways in which a name may mean p, in the order in which they are tried. */
 enum { BY_KEY, BY_TORCH, BY_FILE, BY_OWN, WAYS };
 
+/* What a name says of the tensor's contents. */
+typedef struct form {
+    bool transposed;
+    bool torch; /* they are PyTorch's parameter */
+} form;
+
 static bool
-is_key(const rt_param *p, const char *name, bool *transposed)
+is_key(const rt_param *p, const char *name, form *f)
 {
     if (p->role == RT_BASE)
         return false;
-    bool torch;
-    char *key = rt_public_name(p, &torch);
+    char *key = rt_public_name(p, &f->torch);
     bool same = !strcmp(key, name);
-    *transposed = torch && p->transposed;
+    f->transposed = f->torch && p->transposed;
     free(key);
     return same;
 }
 
 static bool
-means(const rt_param *p, int way, const char *name, bool *transposed)
+means(const rt_param *p, int way, const char *name, form *f)
 {
-    *transposed = false;
+    *f = (form){0};
     switch (way) {
     case BY_KEY:
-        return is_key(p, name, transposed);
+        return is_key(p, name, f);
     case BY_TORCH:
-        *transposed = p->transposed;
+        *f = (form){p->transposed, true};
         return p->hf && !strcmp(p->hf, name);
     case BY_FILE:
-        return is_initializer(p, name, transposed);
+        return is_initializer(p, name, &f->transposed);
     default:
         return !strcmp(p->name, name);
     }
 }
 
 static const rt_param *
-find(const rt_program *p, const char *name, bool torch_file, bool *transposed)
+find(const rt_program *p, const char *name, bool torch_file, form *f)
 {
     static const int order[2][WAYS] = {{BY_KEY, BY_FILE, BY_OWN, BY_TORCH},
                                        {BY_KEY, BY_TORCH, BY_FILE, BY_OWN}};
     for (int w = 0; w < WAYS; w++)
         for (int i = 0; i < p->nparam; i++)
             if (p->param[i].cls != RT_CONST &&
-                means(&p->param[i], order[torch_file][w], name, transposed))
+                means(&p->param[i], order[torch_file][w], name, f))
                 return &p->param[i];
     return NULL;
 }
@@ -173,6 +178,36 @@ rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tens
     return code;
 }
 
+void
+rt_tensor_shift(rt_run *run, const rt_param *p)
+{
+    float *x = rt_param_data(run, p);
+    for (int64_t i = 0; p->shift != 0 && i < p->n; i++)
+        x[i] += p->shift;
+}
+
+float *
+rt_torch_room(const rt_program *p)
+{
+    int64_t n = 1;
+    for (int i = 0; i < p->nparam; i++)
+        n += p->param[i].shift != 0 ? p->param[i].n : 0;
+    return rt_new((size_t)n, sizeof(float));
+}
+
+const float *
+rt_torch_data(const rt_run *run, const rt_param *p, float **room)
+{
+    const float *x = rt_param_data(run, p);
+    float *y = *room;
+    if (p->shift == 0)
+        return x;
+    for (int64_t i = 0; i < p->n; i++)
+        y[i] = x[i] - p->shift;
+    *room += p->n;
+    return y;
+}
+
 static int
 unknown_tensor(const rt_program *p, const rt_st *st, const char *name)
 {
@@ -192,14 +227,16 @@ each_tensor(rt_run *run, const rt_program *program, const rt_st *st)
     int code = RT_OK;
     for (int i = 0; i < st->n && !code; i++) {
         const rt_st_tensor *t = &st->tensor[i];
-        bool transposed;
-        const rt_param *p = find(program, t->name, st->torch, &transposed);
+        form f;
+        const rt_param *p = find(program, t->name, st->torch, &f);
         if (!p)
             code = unknown_tensor(program, st, t->name);
         else if (run)
-            code = rt_tensor_into(run, p, st, t, transposed);
+            code = rt_tensor_into(run, p, st, t, f.transposed);
         else
-            code = rt_tensor_check(p, st, t, transposed);
+            code = rt_tensor_check(p, st, t, f.transposed);
+        if (run && f.torch && !code)
+            rt_tensor_shift(run, p);
     }
     return code;
 }
