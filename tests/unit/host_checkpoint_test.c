@@ -373,7 +373,7 @@ TEST(other_frozen_weights_are_refused)
     CHECK(rt_checkpoint_resume(&b.job, &s) == RT_USER);
     toy_heard();
     TOY_HEARD("the hash of the weights that are not trained is ");
-    TOY_HEARD("start from the same model");
+    TOY_HEARD("use the same model");
     rt_param_data(&b.run, &param[0])[5] = 0;
     b.job.frozen = rt_frozen_hash(&b.run);
     toy_listen();
