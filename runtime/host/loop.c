@@ -425,14 +425,13 @@ say_steps(const loop *l)
 {
     const rt_opts *o = l->job->opts;
     const rt_schedule *s = &l->schedule;
+    int64_t micros = (s->global + s->batch - 1) / s->batch, rest = s->global % s->batch;
     char part[64] = "";
-    if (s->global % s->batch)
-        snprintf(part, sizeof part, ", the last one of %lld rows",
-                 (long long)(s->global % s->batch));
-    rt_say("steps", "%lld of %lld rows (%lld an epoch): %lld micro-batches of %lld%s",
+    if (rest)
+        snprintf(part, sizeof part, ", the last one with %lld", (long long)rest);
+    rt_say("steps", "%lld of %lld rows (%lld an epoch): %lld micro-batch%s of %lld%s",
            (long long)s->total, (long long)s->global, (long long)s->per_epoch,
-           (long long)((s->global + s->batch - 1) / s->batch), (long long)s->batch,
-           part);
+           (long long)micros, micros == 1 ? "" : "es", (long long)s->batch, part);
     rt_say("", "learning rate %g %s, %lld steps of warm-up", o->learning_rate,
            o->lr_scheduler_type, (long long)s->warmup);
 }

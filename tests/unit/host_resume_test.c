@@ -253,8 +253,7 @@ TEST(a_stop_changes_nothing)
     CHECK(RUN(COMMON, TO("whole")) == 0);
     CHECK(ended("whole", "done"));
     CHECK(last_logged("whole", "global_batch_size") == 5);
-    TOY_HEARD(
-        "20 of 5 rows (4 an epoch): 3 micro-batches of 2, the last one of 1 rows");
+    TOY_HEARD("20 of 5 rows (4 an epoch): 3 micro-batches of 2, the last one with 1");
     static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
     static const char *const name[] = {"SIGINT", "SIGTERM", "SIGUSR1"};
     for (int k = 1; k < STEPS; k += 3) {
