@@ -222,6 +222,8 @@ const ir_type *fe_type(fe_call *, ir_dtype, int rank, const int64_t *dim);
 fe_val *fe_ew1(fe_call *, ir_opcode, fe_val *);
 fe_val *fe_ew2(fe_call *, ir_opcode, fe_val *, fe_val *);
 fe_val *fe_num(fe_call *, ir_dtype, double);
+/* With a number of its own type. */
+fe_val *fe_with(fe_call *, ir_opcode, fe_val *, double);
 fe_val *fe_splat(fe_call *, const ir_type *, double);
 fe_val *fe_reshape(fe_call *, fe_val *, int rank, const int64_t *dim);
 fe_val *fe_expand(fe_call *, fe_val *, int rank, const int64_t *dim);

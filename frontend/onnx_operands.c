@@ -193,6 +193,12 @@ fe_num(fe_call *c, ir_dtype d, double x)
     return fe_splat(c, fe_type(c, d, 0, NULL), x);
 }
 
+fe_val *
+fe_with(fe_call *c, ir_opcode code, fe_val *a, double x)
+{
+    return a ? fe_ew2(c, code, a, fe_num(c, a->type->dtype, x)) : NULL;
+}
+
 static bool
 same_dims(const ir_type *t, int rank, const int64_t *dim)
 {
