@@ -18,6 +18,7 @@ typedef struct change { /* of one weight */
     const rt_st *st;
     const rt_st_tensor *tensor;
     bool transposed; /* the tensor is the weight's transpose */
+    int shift;       /* the weight is the tensor + shift */
 } change;
 
 typedef struct exporter {

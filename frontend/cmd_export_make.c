@@ -119,6 +119,8 @@ read_tensor(const change *c)
         free(x);
         return NULL;
     }
+    for (int64_t i = 0; c->shift && i < t->count; i++)
+        x[i] += (float)c->shift;
     if (!c->transposed)
         return x;
     float *w = turned(x, t->dim[0], t->dim[1]);

@@ -63,6 +63,7 @@ export_weight_of(exporter *e, const char *module)
 typedef struct found {
     ir_param *param;
     bool transposed;
+    int shift;
 } found;
 
 /* Is `name` an initializer of p? */
@@ -101,7 +102,8 @@ weight_named(const exporter *e, const char *name, bool torch)
             else /* a name of PyTorch's is not of values computed from its own */
                 same = !strcmp(p->value->name, name) && !(torch && is_computed(p));
             if (same && p->cls != IR_CONST)
-                return (found){p, flipped && p->value->type->rank == 2};
+                return (found){p, flipped && p->value->type->rank == 2,
+                               way == BY_TORCH ? p->shift : 0};
         }
     return (found){0};
 }
@@ -204,7 +206,10 @@ add_tensor(exporter *e, const rt_st *st, const rt_st_tensor *t, const char *name
     int code = rt_st_check_f32(st, t);
     return code ? code
                 : add(e, f.param,
-                      (change){.st = st, .tensor = t, .transposed = f.transposed});
+                      (change){.st = st,
+                               .tensor = t,
+                               .transposed = f.transposed,
+                               .shift = f.shift});
 }
 
 static bool

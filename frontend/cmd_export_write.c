@@ -6,11 +6,10 @@
  */
 #include "cmd_export.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 /* ---- ONNX ---- */
@@ -135,7 +134,10 @@ put_made(rt_file *f, const rt_st_made *made, void *arg)
     float *w = export_values(arg, p);
     char dtype[8] = "";
     for (int i = 0; made->dtype[i] && i < 7; i++)
-        dtype[i] = (char)(made->dtype[i] | (made->dtype[i] >= 'A' ? 0x20 : 0));
+        dtype[i] = (char)tolower((unsigned char)made->dtype[i]);
+    int shift = fe_torch_name(p) ? p->shift : 0;
+    for (int64_t i = 0; w && shift && i < ir_type_count(p->value->type); i++)
+        w[i] -= (float)shift;
     rt_st_out t = {
         .rank = made->rank, .data = w, .transposed = p->transposed && made->rank == 2};
     memcpy(t.dim, made->dim, sizeof t.dim);

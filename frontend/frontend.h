@@ -43,7 +43,8 @@ typedef struct fe_reading { /* how the graph reads a weight */
 fe_reading fe_reading_of(const fe_model *, const ir_param *);
 /* PyTorch's name of the parameter whose values these are; NULL: unknown, or the values are
  * computed from it: exporters keep the names of vectors, so one without is a result of
- * constant folding (1 + weight in Gemma's norms), although it is called by its module. */
+ * constant folding, although it is called by its module. With a shift, p is that much more
+ * than the parameter (Gemma's norms: 1 + weight). */
 const char *fe_torch_name(const ir_param *);
 
 /* ---- onnx_template.c, onnx_pack.c: the model once more, with other weights ---- */

@@ -93,7 +93,8 @@ fe_reading_of(const fe_model *m, const ir_param *p)
 const char *
 fe_torch_name(const ir_param *p)
 {
-    bool folded = p->value->type->rank == 1 && p->onnx && !fe_is_torch_name(p->onnx);
+    bool folded =
+        p->value->type->rank == 1 && !p->shift && p->onnx && !fe_is_torch_name(p->onnx);
     return folded ? NULL : p->hf;
 }
 
