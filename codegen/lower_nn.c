@@ -192,6 +192,14 @@ lw_reduce(cg *c, const ir_op *op)
 
 /* ---- attention ---- */
 
+/* Columns from one head to the next. */
+static int64_t
+step_of(const ir_op *op, ir_attr_key key)
+{
+    int64_t step = ir_attr_int(op, key, 0);
+    return step ? step : ir_attr_int(op, IR_ATTR_head_dim, 0);
+}
+
 static rt_attn
 attn_of(const ir_op *op, int q)
 {
@@ -207,6 +215,11 @@ attn_of(const ir_op *op, int q)
                      .qo = ir_attr_int(op, IR_ATTR_qo, 0),
                      .ko = ir_attr_int(op, IR_ATTR_ko, 0),
                      .vo = ir_attr_int(op, IR_ATTR_vo, 0),
+                     .qs = step_of(op, IR_ATTR_qs),
+                     .ks = step_of(op, IR_ATTR_ks),
+                     .vs = step_of(op, IR_ATTR_vs),
+                     .window = ir_attr_int(op, IR_ATTR_window, 0),
+                     .softcap = (float)ir_attr_num(op, IR_ATTR_softcap, 0),
                      .scale = (float)ir_attr_num(op, IR_ATTR_scale, 1),
                      .causal = ir_attr_int(op, IR_ATTR_causal, 0) != 0};
 }
@@ -220,12 +233,14 @@ attn_name(cg *c, const rt_attn *a)
             c->arena,
             "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .d = %lld, "
             ".ldq = %lld, .ldk = %lld, .ldv = %lld, .qo = %lld, .ko = %lld, "
-            ".vo = %lld, .scale = %s, .causal = %s}",
+            ".vo = %lld, .qs = %lld, .ks = %lld, .vs = %lld, .window = %lld, "
+            ".scale = %s, .softcap = %s, .causal = %s}",
             (long long)a->batch, (long long)a->seq, (long long)a->heads,
             (long long)a->kv_heads, (long long)a->d, (long long)a->ldq,
             (long long)a->ldk, (long long)a->ldv, (long long)a->qo, (long long)a->ko,
-            (long long)a->vo, cg_float(c->arena, a->scale),
-            a->causal ? "true" : "false"));
+            (long long)a->vo, (long long)a->qs, (long long)a->ks, (long long)a->vs,
+            (long long)a->window, cg_float(c->arena, a->scale),
+            cg_float(c->arena, a->softcap), a->causal ? "true" : "false"));
 }
 
 void
@@ -273,6 +288,24 @@ lw_attention_grad(cg *c, const ir_op *op)
     cg_call(c, "rt_attention_grad", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, &%s, %s",
             d[0], d[1], d[2], x[0], x[1], x[2], x[3], x[4], x[5], mask,
             attn_name(c, &a), ws);
+}
+
+void
+lw_rotary(cg *c, const ir_op *op)
+{
+    const ir_type *x = op->arg[0]->type, *t = op->arg[1]->type;
+    int64_t r = cg_last(op->arg[1]), stride = ir_attr_int(op, IR_ATTR_stride, 0);
+    const char *y = cg_res(c, op, 0, IR_F32), *from = cg_arg(c, op, 0, IR_F32);
+    const char *cos = cg_arg(c, op, 1, IR_F32), *sin = cg_arg(c, op, 2, IR_F32);
+    cg_call(c, "rt_rotary",
+            "%s, %s, %s, %s, &(rt_turn){.rows = %lld, .table = %lld, .cols = %lld, "
+            ".heads = %lld, .start = %lld, .stride = %lld, .r = %lld, .back = %s}",
+            y, from, cos, sin, (long long)cg_rows(op->arg[0]),
+            (long long)(t->dim[0] * t->dim[1]), (long long)x->dim[2],
+            (long long)ir_attr_int(op, IR_ATTR_heads, 1),
+            (long long)ir_attr_int(op, IR_ATTR_start, 0),
+            (long long)(stride ? stride : r), (long long)r,
+            ir_attr_int(op, IR_ATTR_inverse, 0) ? "true" : "false");
 }
 
 /* ---- losses ---- */

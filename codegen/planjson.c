@@ -119,6 +119,10 @@ put_match(const ir_module *m, const ir_param *p, cJSON *list)
     put_int(o, "first_row", p->part_start);
     put_int(o, "rows", p->part_len);
     put_int(o, "of_rows", p->part_of);
+    if (!p->part_block)
+        return;
+    put_int(o, "block_rows", p->part_block);
+    put_int(o, "block_stride", p->part_stride);
 }
 
 static void

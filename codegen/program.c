@@ -71,6 +71,9 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
                 ", .part = %s, .part_start = %" PRId64 ", .part_len = %" PRId64
                 ", .part_of = %" PRId64,
                 cg_string(a, p->part), p->part_start, p->part_len, p->part_of);
+    if (p->part && p->part_block)
+        ef_putf(&b, ", .part_block = %" PRId64 ", .part_stride = %" PRId64,
+                p->part_block, p->part_stride);
     ef_puts(&b, "},");
     cg_code(out, 4, b.s);
 }

@@ -159,12 +159,21 @@ ir_ev_rmsnorm_dw(ir_ev *e)
 
 typedef struct attn {
     int64_t batch, seq, heads, group, d; /* group: query heads of one key head */
-    int64_t ldq, ldk, ldv, qo, ko, vo;
-    double scale;
+    int64_t ldq, ldk, ldv, qo, ko, vo, qs, ks, vs;
+    int64_t window; /* 0: none */
+    double scale, softcap;
     bool causal;
     const double *q, *k, *v, *mask; /* mask [batch,seq]; NULL: none */
     double *p;                      /* scratch [seq,seq] of one head */
 } attn;
+
+/* Columns from one head to the next. */
+static int64_t
+step_of(const ir_op *op, ir_attr_key key, int64_t d)
+{
+    int64_t step = ir_attr_int(op, key, 0);
+    return step ? step : d;
+}
 
 /* Operands q, k, v stand at `first`; the mask, if there is one, is operand `mask_at`. */
 static attn
@@ -187,7 +196,12 @@ attn_of(const ir_ev *e, int first, int mask_at)
               .q = arg[0]->data,
               .k = arg[1]->data,
               .v = arg[2]->data};
+    a.qs = step_of(e->op, IR_ATTR_qs, a.d);
+    a.ks = step_of(e->op, IR_ATTR_ks, a.d);
+    a.vs = step_of(e->op, IR_ATTR_vs, a.d);
+    a.window = ir_attr_int(e->op, IR_ATTR_window, 0);
     a.scale = ir_attr_num(e->op, IR_ATTR_scale, 1 / sqrt((double)a.d));
+    a.softcap = ir_attr_num(e->op, IR_ATTR_softcap, 0);
     a.mask = e->op->narg > mask_at ? e->arg[mask_at]->data : NULL;
     a.p = EF_NEWN(e->scratch, double, a.seq *a.seq + 1);
     return a;
@@ -197,22 +211,29 @@ attn_of(const ir_ev *e, int first, int mask_at)
 static int64_t
 q_at(const attn *a, int64_t b, int64_t h)
 {
-    return b * a->seq * a->ldq + a->qo + h * a->d;
+    return b * a->seq * a->ldq + a->qo + h * a->qs;
 }
 
 static int64_t
 k_at(const attn *a, int64_t b, int64_t h)
 {
-    return b * a->seq * a->ldk + a->ko + h / a->group * a->d;
+    return b * a->seq * a->ldk + a->ko + h / a->group * a->ks;
 }
 
 static int64_t
 v_at(const attn *a, int64_t b, int64_t h)
 {
-    return b * a->seq * a->ldv + a->vo + h / a->group * a->d;
+    return b * a->seq * a->ldv + a->vo + h / a->group * a->vs;
 }
 
-/* Scores of head h into a->p, -inf where the mask or causality hides the key. */
+static bool
+is_hidden(const attn *a, int64_t b, int64_t i, int64_t j)
+{
+    return (a->causal && j > i) || (a->window && j <= i - a->window) ||
+           (a->mask && a->mask[b * a->seq + j] == 0);
+}
+
+/* Scores of head h into a->p, -inf where a mask hides the key. */
 static void
 scores(const attn *a, int64_t b, int64_t h, ef_arena *scratch)
 {
@@ -222,8 +243,10 @@ scores(const attn *a, int64_t b, int64_t h, ef_arena *scratch)
     ir_mm_run(&g, a->p, a->q + q_at(a, b, h), a->k + k_at(a, b, h), scratch);
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < s; j++)
-            if ((a->causal && j > i) || (a->mask && a->mask[b * s + j] == 0))
+            if (is_hidden(a, b, i, j))
                 a->p[i * s + j] = -INFINITY;
+            else if (a->softcap > 0)
+                a->p[i * s + j] = a->softcap * tanh(a->p[i * s + j] / a->softcap);
 }
 
 /* Softmax of the row p[n] in place; returns its log-sum-exp, -inf where there is no key. */
@@ -259,9 +282,11 @@ ir_ev_attention(ir_ev *e)
     return true;
 }
 
-/* From dy, y of one head: ds = p * (dp - rowsum(dy * y)), where dp arrives in ds. */
+/* From dy, y of one head: ds = p * (dp - rowsum(dy * y)) * slope of the soft cap, where dp
+ * arrives in ds. */
 static void
-score_grads(const attn *a, double *ds, const double *dy, const double *y)
+score_grads(const attn *a, double *ds, const double *slope, const double *dy,
+            const double *y)
 {
     int64_t s = a->seq, ldy = a->heads * a->d;
     for (int64_t i = 0; i < s; i++) {
@@ -269,7 +294,7 @@ score_grads(const attn *a, double *ds, const double *dy, const double *y)
         for (int64_t c = 0; c < a->d; c++)
             dot += dy[i * ldy + c] * y[i * ldy + c];
         for (int64_t j = 0; j < s; j++)
-            ds[i * s + j] = a->p[i * s + j] * (ds[i * s + j] - dot);
+            ds[i * s + j] = a->p[i * s + j] * (ds[i * s + j] - dot) * slope[i * s + j];
     }
 }
 
@@ -281,18 +306,19 @@ head_grad(ir_ev *e, const attn *a, int64_t b, int64_t h, double *const *d)
     int64_t at = b * s * ldy + h * a->d;
     const double *dy = e->arg[0]->data + at, *y = e->arg[4]->data + at;
     const double *lse = e->arg[5]->data + (b * a->heads + h) * s;
-    double *ds = EF_NEWN(e->scratch, double, s *s + 1);
+    double *ds = EF_NEWN(e->scratch, double, 2 * s * s + 1), *slope = ds + s * s;
     scores(a, b, h, e->scratch);
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < s; j++) {
-            double *p = a->p + i * s + j;
+            double *p = a->p + i * s + j, t = a->softcap > 0 ? *p / a->softcap : 0;
+            slope[i * s + j] = isinf(t) ? 0 : 1 - t * t;
             *p = *p == -INFINITY ? 0 : exp(*p - lse[i]);
         }
     ir_mm gv = {s, a->d, s, true, false, 1, s, ldy, a->ldv};
     ir_mm_run(&gv, d[2] + v_at(a, b, h), a->p, dy, e->scratch);
     ir_mm gp = {s, s, a->d, false, true, 1, ldy, a->ldv, s};
     ir_mm_run(&gp, ds, dy, a->v + v_at(a, b, h), e->scratch);
-    score_grads(a, ds, dy, y);
+    score_grads(a, ds, slope, dy, y);
     ir_mm gq = {s, a->d, s, false, false, a->scale, s, a->ldk, a->ldq};
     ir_mm_run(&gq, d[0] + q_at(a, b, h), ds, a->k + k_at(a, b, h), e->scratch);
     ir_mm gk = {s, a->d, s, true, false, a->scale, s, a->ldq, a->ldk};
@@ -311,5 +337,38 @@ ir_ev_attention_grad(ir_ev *e)
     for (int64_t b = 0; b < a.batch; b++)
         for (int64_t h = 0; h < a.heads; h++)
             head_grad(e, &a, b, h, d);
+    return true;
+}
+
+/* ---- rotary positions ---- */
+
+/* The first r columns of a head, turned by the tables' row c, s. */
+static void
+turn(double *y, const double *x, const double *c, const double *s, int64_t r, bool back)
+{
+    int64_t h = r / 2;
+    for (int64_t i = 0; i < h; i++) {
+        double u = x[i], v = x[i + h];
+        y[i] = back ? u * c[i] + v * s[i + h] : u * c[i] - v * s[i];
+        y[i + h] = back ? v * c[i + h] - u * s[i] : v * c[i + h] + u * s[i + h];
+    }
+}
+
+bool
+ir_ev_rotary(ir_ev *e)
+{
+    const ir_tensor *x = e->arg[0], *c = e->arg[1];
+    int64_t rows = ir_rows(x), n = ir_cols(x), r = ir_cols(c), table = ir_rows(c);
+    int64_t heads = ir_attr_int(e->op, IR_ATTR_heads, 1);
+    int64_t start = ir_attr_int(e->op, IR_ATTR_start, 0);
+    int64_t stride = step_of(e->op, IR_ATTR_stride, r);
+    bool back = ir_attr_int(e->op, IR_ATTR_inverse, 0) != 0;
+    memcpy(e->res[0]->data, x->data, (size_t)ir_count(x) * sizeof(double));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t at = i * n + start + h * stride, t = i % table * r;
+            turn(e->res[0]->data + at, x->data + at, c->data + t, e->arg[2]->data + t,
+                 r, back);
+        }
     return true;
 }

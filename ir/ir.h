@@ -153,7 +153,9 @@ struct ir_param {
     const char *module; /* adapters: PyTorch module they sit on */
     const char *part;   /* adapters on row ranges: "q" or "v"; else NULL */
     int64_t part_start, part_len, part_of; /* rows [start, start+len) of part_of */
-    ir_param *of;                          /* IR_GRAD, IR_STATE */
+    /* or part_len rows in blocks of part_block, part_stride apart; 0: they are together */
+    int64_t part_block, part_stride;
+    ir_param *of;    /* IR_GRAD, IR_STATE */
     int64_t offset;  /* plan: bytes into the unit's buffer of its class; -1: none */
     const char *loc; /* where the initializer stands; the same use as ir_op.loc */
 };

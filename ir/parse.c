@@ -118,6 +118,11 @@ parse_part(ir_lexer *lx, ir_param *p)
     p->part_len = ir_lex_int(lx, 0);
     ir_lex_want(lx, ":");
     p->part_of = ir_lex_int(lx, 0);
+    if (!ir_lex_eat(lx, ":"))
+        return;
+    p->part_block = ir_lex_int(lx, 0);
+    ir_lex_want(lx, ":");
+    p->part_stride = ir_lex_int(lx, 0);
 }
 
 static void

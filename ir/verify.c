@@ -137,8 +137,19 @@ check_role(verifier *v, const ir_param *p)
     bool adapter = p->role == IR_LORA_A || p->role == IR_LORA_B;
     if (adapter && !p->module)
         fault(v, "$%s is an adapter, expected the module it sits on", name);
-    if (p->part && (p->part_start < 0 || p->part_len < 0 || p->part_len > p->part_of ||
-                    p->part_start > p->part_of - p->part_len))
+    int64_t blocks = p->part_block > 0 ? p->part_len / p->part_block : 0;
+    bool blocked = blocks > 0 && p->part_len % p->part_block == 0 &&
+                   p->part_stride >= p->part_block &&
+                   blocks - 1 <= (p->part_of - p->part_block) / p->part_stride;
+    if (p->part && (p->part_block || p->part_stride) && !blocked)
+        fault(v,
+              "$%s covers %" PRId64 " rows in blocks of %" PRId64 ", %" PRId64
+              " apart, expected whole blocks within %" PRId64,
+              name, p->part_len, p->part_block, p->part_stride, p->part_of);
+    int64_t covered =
+        blocked ? (blocks - 1) * p->part_stride + p->part_block : p->part_len;
+    if (p->part && (p->part_start < 0 || p->part_len < 0 || covered > p->part_of ||
+                    p->part_start > p->part_of - covered))
         fault(v, "$%s covers %" PRId64 " rows from %" PRId64 " on, of %" PRId64, name,
               p->part_len, p->part_start, p->part_of);
 }

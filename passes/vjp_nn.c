@@ -56,6 +56,25 @@ pass_vj_rmsnorm(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
     return true;
 }
 
+/* The map is linear: its transpose on dy. The tables are positions, not weights. */
+bool
+pass_vj_rotary(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+               ir_value **darg)
+{
+    ir_attr attr[4];
+    int n = 0;
+    for (int i = 0; i < op->nattr; i++)
+        if (op->attr[i].key != IR_ATTR_inverse)
+            attr[n++] = op->attr[i];
+    if (want[1] || want[2])
+        return pass_vjp_no_rule(v, op);
+    if (!ir_attr_int(op, IR_ATTR_inverse, 0))
+        attr[n++] = ir_attr_i(IR_ATTR_inverse, 1);
+    darg[0] = ir_emit(&v->b, IR_OP_rotary, pass_vjp_name(v, op->arg[0], ""), 3,
+                      (ir_value *[]){dres[0], op->arg[1], op->arg[2]}, n, attr, NULL);
+    return true;
+}
+
 /* Where q, k and v are one packed value, so is the gradient. */
 bool
 pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
@@ -84,10 +103,10 @@ pass_vj_lora_add(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want
                  ir_value **darg)
 {
     ir_value *t = op->arg[1], *b = op->arg[2], *dy = dres[0];
-    ir_attr attr[3];
+    ir_attr attr[5];
     int n = 0;
     for (; n < op->nattr; n++)
-        attr[n] = op->attr[n]; /* by, start */
+        attr[n] = op->attr[n]; /* by, and which columns */
     attr[n] = ir_attr_i(IR_ATTR_len, b->type->dim[0]);
     darg[0] = dy;
     if (want[1])

@@ -1,6 +1,6 @@
 /* attention.c -- attention without the matrix of scores.
  *
- *     y = softmax(scale * q k^T + masks) v,   lse = log sum exp of the scores
+ *     y = softmax(cap(scale * q k^T) + masks) v,   lse = log sum exp of the scores
  *
  * For a block of queries, blocks of keys are walked with a running maximum and sum (Milakov
  * and Gimelshein, 2018); earlier results are rescaled when the maximum rises. A query's
@@ -78,6 +78,8 @@ weigh(const fwd_space *f, const attn_block *x, int64_t width)
     for (int64_t i = 0; i < x->m; i++) {
         float *s = f->s + i * KB, *o = f->o + i * width;
         int64_t keys = attn_keys(x, i), clear = rt_min(KB, rt_round_up(keys, VW) + MR);
+        for (int64_t j = 0, passed = rt_min(keys, attn_passed(x, i)); j < passed; j++)
+            s[j] = -INFINITY;
         float top = fmaxf(f->max[i], row_top(s, f->bias + x->j0, keys));
         if (top == -INFINITY)
             keys = 0;
@@ -124,18 +126,20 @@ query_block(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t i0,
 {
     const rt_attn *a = t->a;
     int64_t b = bh / a->heads, h = bh % a->heads, width = attn_width(a->d);
-    attn_block x = {.i0 = i0, .m = rt_min(QB, a->seq - i0), .causal = a->causal};
-    const float *q = t->q + (b * a->seq + i0) * a->ldq + a->qo + h * a->d;
+    attn_block x = {i0, rt_min(QB, a->seq - i0), 0, 0, a->causal, a->window};
+    const float *q = t->q + (b * a->seq + i0) * a->ldq + a->qo + h * a->qs;
     int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
     rt_pack_along(f->qp, MR, q, a->ldq, x.m, a->d);
     memset(f->o, 0, (size_t)(QB * width) * sizeof *f->o);
     for (int64_t i = 0; i < x.m; i++)
         f->max[i] = -INFINITY, f->sum[i] = 0;
-    for (x.j0 = 0; x.j0 < end; x.j0 += KB) {
+    for (x.j0 = attn_begin(a, i0); x.j0 < end; x.j0 += KB) {
         x.n = rt_min(KB, end - x.j0);
         if (rt_attn_empty(f->bias, &x))
             continue;
         rt_attn_scores(f->s, &x, f->qp, f->kp, a->d, a->scale);
+        if (a->softcap > 0)
+            rt_attn_cap(f->s, &x, a->softcap);
         weigh(f, &x, width);
         rt_attn_over_keys(f->o, &x, f->s, f->v, a->d);
     }
@@ -150,8 +154,8 @@ head_task(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t part,
     const rt_attn *a = t->a;
     int64_t b = bh / a->heads, kh = bh % a->heads / (a->heads / a->kv_heads);
     const int64_t *mask = t->mask ? t->mask + b * a->seq : NULL;
-    const float *k = t->k + b * a->seq * a->ldk + a->ko + kh * a->d;
-    const float *v = t->v + b * a->seq * a->ldv + a->vo + kh * a->d;
+    const float *k = t->k + b * a->seq * a->ldk + a->ko + kh * a->ks;
+    const float *v = t->v + b * a->seq * a->ldv + a->vo + kh * a->vs;
     int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
     rt_pack_along(f->kp, NR, k, a->ldk, a->seq, a->d);
     rt_attn_rows(f->v, v, a->ldv, a->seq, a->d);

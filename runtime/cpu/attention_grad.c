@@ -1,8 +1,8 @@
 /* attention_grad.c -- gradient of attention, weights recomputed block by block
  * (FlashAttention: Dao et al., 2022).
  *
- *     P = exp(scale * q k^T + masks - lse)      delta = row sums of dy * y
- *     dS = scale * P * (dy v^T - delta)
+ *     P = exp(cap(scale * q k^T) + masks - lse)      delta = row sums of dy * y
+ *     dS = scale * cap' * P * (dy v^T - delta),      cap' = 1 - (capped score / c)^2
  *     dq = dS k      dk = dS^T q      dv = P^T dy
  *
  * A task owns one key head of one sample: its query heads and their blocks come in order, so
@@ -54,25 +54,36 @@ typedef struct bwd_call {
     float *dq, *dk, *dv;
 } bwd_call;
 
+/* Scores and dy v^T of a row become P and dS where it sees keys [from, keys), zeros up to
+ * `keys` elsewhere. `slope`: 1 / c of the soft cap, or 0. */
+static void
+weigh_row(const bwd_space *f, int64_t i, const float *bias, const int64_t key[2],
+          const float by[2])
+{
+    float *p = f->p + i * KB, *ds = f->ds + i * KB, scale = by[0], slope = by[1];
+    for (int64_t j = 0; j < key[1]; j += VW) {
+        int64_t left = key[1] - j, passed = key[0] - j;
+        vf s = v_load(p + j), t = s * slope;
+        vf e = v_exp(s + v_load(bias + j) - f->lse[i]);
+        e = left < VW ? v_first_n(left, e, (vf){0}) : e;
+        vf d = e * (v_load(ds + j) - f->delta[i]) * (scale * (1 - t * t));
+        d = left < VW ? v_first_n(left, d, (vf){0}) : d;
+        v_store(p + j, passed > 0 ? v_first_n(rt_min(passed, VW), (vf){0}, e) : e);
+        v_store(ds + j, passed > 0 ? v_first_n(rt_min(passed, VW), (vf){0}, d) : d);
+    }
+}
+
 /* Scores and dy v^T of a block become P and dS, zeros after each row's keys. */
 static void
-weigh(const bwd_space *f, const attn_block *x, float scale)
+weigh(const bwd_space *f, const attn_block *x, const rt_attn *a)
 {
+    const float by[2] = {a->scale, a->softcap > 0 ? 1 / a->softcap : 0};
     for (int64_t i = 0; i < x->m; i++) {
-        float *p = f->p + i * KB, *ds = f->ds + i * KB;
-        const float *bias = f->bias + x->j0;
         int64_t seen = attn_keys(x, i), keys = f->lse[i] == -INFINITY ? 0 : seen;
         int64_t clear = rt_min(KB, rt_round_up(seen, VW) + MR);
-        for (int64_t j = 0; j < keys; j += VW) {
-            int64_t left = keys - j;
-            vf e = v_exp(v_load(p + j) + v_load(bias + j) - f->lse[i]);
-            e = left < VW ? v_first_n(left, e, (vf){0}) : e;
-            v_store(p + j, e);
-            vf d = e * (v_load(ds + j) - f->delta[i]) * scale;
-            v_store(ds + j, left < VW ? v_first_n(left, d, (vf){0}) : d);
-        }
+        weigh_row(f, i, f->bias + x->j0, (int64_t[]){attn_passed(x, i), keys}, by);
         for (int64_t j = rt_round_up(keys, VW); j < clear; j++)
-            p[j] = ds[j] = 0;
+            f->p[i * KB + j] = f->ds[i * KB + j] = 0;
     }
 }
 
@@ -83,7 +94,7 @@ load_block(const bwd_call *t, const bwd_space *f, const attn_block *x, int64_t b
 {
     const rt_attn *a = t->a;
     int64_t row = b * a->seq + x->i0, ldy = a->heads * a->d;
-    const float *q = t->q + row * a->ldq + a->qo + h * a->d;
+    const float *q = t->q + row * a->ldq + a->qo + h * a->qs;
     const float *g = t->dy + row * ldy + h * a->d, *y = t->y + row * ldy + h * a->d;
     rt_pack_along(f->qp, MR, q, a->ldq, x->m, a->d);
     rt_pack_along(f->gp, MR, g, ldy, x->m, a->d);
@@ -116,21 +127,23 @@ query_block(const bwd_call *t, const bwd_space *f, int64_t bh, int64_t i0,
 {
     const rt_attn *a = t->a;
     int64_t b = bh / a->heads, h = bh % a->heads;
-    attn_block x = {.i0 = i0, .m = rt_min(QB, a->seq - i0), .causal = a->causal};
+    attn_block x = {i0, rt_min(QB, a->seq - i0), 0, 0, a->causal, a->window};
     int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
     load_block(t, f, &x, b, h);
-    for (x.j0 = 0; x.j0 < end; x.j0 += KB) {
+    for (x.j0 = attn_begin(a, i0); x.j0 < end; x.j0 += KB) {
         x.n = rt_min(KB, end - x.j0);
         if (rt_attn_empty(f->bias, &x))
             continue;
         rt_attn_scores(f->p, &x, f->qp, f->kp, a->d, a->scale);
+        if (a->softcap > 0)
+            rt_attn_cap(f->p, &x, a->softcap);
         rt_attn_scores(f->ds, &x, f->gp, f->vp, a->d, 1);
-        weigh(f, &x, a->scale);
+        weigh(f, &x, a);
         rt_attn_over_keys(f->dq, &x, f->ds, f->k, a->d);
         rt_attn_over_queries(f->dv, &x, f->p, f->g, a->d);
         rt_attn_over_queries(f->dk, &x, f->ds, f->q, a->d);
     }
-    put(t->dq + (b * a->seq + i0) * a->ldq + a->qo + h * a->d, a->ldq, f->dq, x.m,
+    put(t->dq + (b * a->seq + i0) * a->ldq + a->qo + h * a->qs, a->ldq, f->dq, x.m,
         a->d);
 }
 
@@ -139,8 +152,8 @@ key_head_task(const bwd_call *t, const bwd_space *f, int64_t b, int64_t kh)
 {
     const rt_attn *a = t->a;
     int64_t group = a->heads / a->kv_heads, width = attn_width(a->d);
-    int64_t at_k = b * a->seq * a->ldk + a->ko + kh * a->d;
-    int64_t at_v = b * a->seq * a->ldv + a->vo + kh * a->d;
+    int64_t at_k = b * a->seq * a->ldk + a->ko + kh * a->ks;
+    int64_t at_v = b * a->seq * a->ldv + a->vo + kh * a->vs;
     const int64_t *mask = t->mask ? t->mask + b * a->seq : NULL;
     int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
     size_t bytes = (size_t)(rt_round_up(a->seq, KB) * width) * sizeof *f->dk;

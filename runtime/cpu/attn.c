@@ -47,6 +47,14 @@ rt_attn_scores(float *s, const attn_block *x, const float *qp, const float *kp,
 }
 
 void
+rt_attn_cap(float *s, const attn_block *x, float cap)
+{
+    for (int64_t i = 0; i < x->m; i++)
+        for (int64_t j = 0, keys = attn_keys(x, i); j < keys; j += VW)
+            v_store(s + i * KB + j, cap * v_tanh(v_load(s + i * KB + j) / cap));
+}
+
+void
 rt_attn_over_keys(float *out, const attn_block *x, const float *p, const float *rows,
                   int64_t d)
 {

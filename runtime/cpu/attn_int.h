@@ -20,7 +20,23 @@ _Static_assert(KB % NR == 0,
 typedef struct attn_block {
     int64_t i0, m, j0, n;
     bool causal;
+    int64_t window; /* 0: none */
 } attn_block;
+
+/* The first key, at the begin of a block of keys, that any query from i0 on sees. */
+static inline int64_t
+attn_begin(const rt_attn *a, int64_t i0)
+{
+    return a->window ? rt_max(0, i0 - a->window + 1) / KB * KB : 0;
+}
+
+/* Keys of the block that are before row i's window: the first so many. */
+static inline int64_t
+attn_passed(const attn_block *x, int64_t i)
+{
+    int64_t first = x->window ? x->i0 + i - x->window + 1 - x->j0 : 0;
+    return rt_max(0, rt_min(x->n, first));
+}
 
 /* Keys of the block that row i may see: the first so many. */
 static inline int64_t
@@ -48,6 +64,8 @@ bool rt_attn_empty(const float *bias, const attn_block *);
 /* s [QB, KB] = alpha * A B: qp packed queries (MR), kp packed keys (NR), d long. */
 void rt_attn_scores(float *s, const attn_block *, const float *qp, const float *kp,
                     int64_t d, float alpha);
+/* s = cap * tanh(s / cap), for the keys that each row sees. */
+void rt_attn_cap(float *s, const attn_block *, float cap);
 /* out [m, width] += P rows: sums over keys. */
 void rt_attn_over_keys(float *out, const attn_block *, const float *p,
                        const float *rows, int64_t d);

@@ -128,7 +128,7 @@ add_module(saver *s, const rt_adapted *m, int64_t rank)
         memcpy(a + from * in, rt_param_data(s->run, m->a[i]), (size_t)(r * in) * 4);
         const float *data = rt_param_data(s->run, m->b[i]);
         for (int64_t o = 0; o < m->b[i]->dim[0]; o++)
-            memcpy(b + (rt_first_row(m->b[i]) + o) * rank + from, data + o * r,
+            memcpy(b + rt_part_row(m->b[i], o) * rank + from, data + o * r,
                    (size_t)r * 4);
     }
     char *key_a = key_of(m->name, ".lora_A.weight"),

@@ -18,12 +18,16 @@ typedef struct rt_modules {
 } rt_modules;
 rt_modules rt_modules_of(const rt_program *);
 
-/* First output feature of a part, and output features of its module. */
+/* The output feature that row o of a part's B makes. */
 static inline int64_t
-rt_first_row(const rt_param *b)
+rt_part_row(const rt_param *b, int64_t o)
 {
-    return b->part ? b->part_start : 0;
+    if (!b->part)
+        return o;
+    return b->part_start +
+           (b->part_block ? o / b->part_block * b->part_stride + o % b->part_block : o);
 }
+/* Output features of its module. */
 static inline int64_t
 rt_module_rows(const rt_param *b)
 {

@@ -27,8 +27,12 @@ typedef struct loader {
 static bool
 in_block(const rt_adapted *m, int64_t row, int64_t col)
 {
-    int64_t r = m->a[0]->dim[0], i = col / r, first = rt_first_row(m->b[i]);
-    return row >= first && row < first + m->b[i]->dim[0];
+    const rt_param *b = m->b[col / m->a[0]->dim[0]];
+    int64_t at = b->part ? row - b->part_start : row;
+    if (!b->part || !b->part_block)
+        return at >= 0 && at < b->dim[0];
+    return at >= 0 && at / b->part_stride < b->dim[0] / b->part_block &&
+           at % b->part_stride < b->part_block;
 }
 
 /* The first row of b with a nonzero element outside the blocks, or -1. */
@@ -116,7 +120,7 @@ take_blocks(const loader *l, int i)
                (size_t)(r * in) * 4);
         float *to = rt_param_data(l->run, m->b[k]);
         for (int64_t o = 0; o < m->b[k]->dim[0]; o++)
-            memcpy(to + o * r, l->b[i] + (rt_first_row(m->b[k]) + o) * l->rank + from,
+            memcpy(to + o * r, l->b[i] + rt_part_row(m->b[k], o) * l->rank + from,
                    (size_t)r * 4);
     }
 }

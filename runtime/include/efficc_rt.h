@@ -77,6 +77,8 @@ typedef struct rt_param {    /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONS
     const char *part;   /* adapters on row ranges: "q", "v"; else NULL */
     /* output features [part_start, part_start+part_len) of part_of */
     int64_t part_start, part_len, part_of;
+    /* or part_len of them in blocks of part_block, part_stride apart; 0: together */
+    int64_t part_block, part_stride;
 } rt_param;
 
 typedef enum rt_input_role {
@@ -112,12 +114,13 @@ typedef struct rt_gemm_desc {
     int64_t scratch;
 } rt_gemm_desc;
 
-/* Heads of an attention. Query head h of row (b,t) is q[(b*S+t)*ldq + qo + h*d ..+d]; it
+/* Heads of an attention. Query head h of row (b,t) is q[(b*S+t)*ldq + qo + h*qs ..+d]; it
  * uses key head h / (heads/kv_heads). y is [B,S,heads*d], lse [B,heads,S]. */
 typedef struct rt_attn {
     int64_t batch, seq, heads, kv_heads, d;
-    int64_t ldq, ldk, ldv, qo, ko, vo;
-    float scale;
+    int64_t ldq, ldk, ldv, qo, ko, vo, qs, ks, vs;
+    int64_t window;       /* query t sees keys > t - window only; 0: no such limit */
+    float scale, softcap; /* scores s become c tanh(s / c); 0: they stay */
     bool causal;
 } rt_attn;
 
@@ -329,6 +332,15 @@ void rt_cumsum(rt_stream *, int64_t *y, const int64_t *x, int64_t outer, int64_t
 /* y [cols] (+)= sum over rows of x [rows, cols], rows ld apart. */
 void rt_colsum(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols,
                int64_t ld, bool add, void *scratch);
+/* y, x [rows,cols]; cos, sin [table,r], used again from their first row on after the last:
+ * y = x but for the first r columns of each head, from start + h*stride on; u, v their halves:
+ * u cos - v sin, v cos + u sin, or under `back` the transposed map. */
+typedef struct rt_turn {
+    int64_t rows, table, cols, heads, start, stride, r;
+    bool back;
+} rt_turn;
+void rt_rotary(rt_stream *, float *y, const float *x /* may be y */, const float *cos,
+               const float *sin, const rt_turn *);
 /* y = softmax(scale q k^T, masked) v per head, lse = log of the sum of exp of the scores.
  * mask [B,S]: nonzero = may be attended to; NULL: all; causal: only keys up to the query. A
  * query without a key gives y = 0, lse = -inf. S x S is never stored. */

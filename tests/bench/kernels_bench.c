@@ -281,8 +281,9 @@ bench_rest(void)
     char error[200], *base[RT_NCLASSES][1];
     if (!rt_device_open(&program, &stream, error, sizeof error))
         exit(1);
-    rest r = {.a = {BATCH, SEQ, HEADS, HEADS, H / HEADS, 3 * H, 3 * H, 3 * H, 0, H,
-                    2 * H, 0.125f, true},
+    enum { D = H / HEADS };
+    rest r = {.a = {BATCH, SEQ, HEADS, HEADS, D, 3 * H, 3 * H, 3 * H, 0, H, 2 * H, D, D,
+                    D, .scale = 0.125f, .causal = true},
               .head = {ROWS, H, V, 512, true},
               .one = 1e-3f,
               .x = noise(ROWS * 3 * H),

@@ -289,6 +289,20 @@ static const rule_case rules[] = {
      "  %y, %l = attention $x, $x, $x, $m {" ATTN
      ", ko=6, vo=12} : f32[2,2,6], f32[2,2,2]\n  ret %y\n",
      0, 0},
+    {P("x", "2,3,18"), /* heads that lie apart, a window, a soft cap */
+     "  %y, %l = attention $x, $x, $x {" ATTN
+     ", causal=1, ko=3, vo=6, qs=9, ks=9, vs=9, window=2, softcap=0.7} : f32[2,3,6], "
+     "f32[2,2,3]\n  ret %y\n",
+     0, 0},
+    {P("x", "2,3,9") FROZEN("c", "1,3,2") FROZEN("s", "1,3,2"),
+     "  %y = rotary $x, $c, $s {heads=2, start=1, stride=4} : f32[2,3,9]\n  ret %y\n",
+     0, 0},
+    {P("x", "2,3,8") FROZEN("c", "2,3,4") FROZEN("s", "2,3,4"),
+     "  %y = rotary $x, $c, $s {heads=2, inverse=1} : f32[2,3,8]\n  ret %y\n", 0, 0},
+    {P("y0", "2,2,9") P("t", "2,2,2") P("b", "4,2"),
+     "  %y = lora_add $y0, $t, $b {start=1, by=0.5, block=2, stride=5} : f32[2,2,9]\n"
+     "  ret %y\n",
+     0, 0},
     {P("y0", "2,2,7") P("t", "2,2,2") P("b", "3,2"),
      "  %y = lora_add $y0, $t, $b {start=4, by=0.5} : f32[2,2,7]\n  ret %y\n", 0, 0},
     /* losses, alone and followed by more */

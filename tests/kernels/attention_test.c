@@ -5,15 +5,30 @@ typedef struct form {
     int64_t batch, seq, heads, kv_heads, d;
     bool causal, packed; /* packed: q, k, v in one [B,S,3*heads*d] */
     int mask; /* 0 none, 1 right padding, 2 holes and left padding, 3 a row of 0 */
+    bool interleaved; /* if packed: q, k, v head by head */
+    int64_t window;
+    float cap;
 } form;
 
 static const form forms[] = {
-    {1, 1, 1, 1, 4, false, false, 0},   {2, 5, 2, 2, 16, true, true, 0},
-    {2, 33, 3, 3, 20, false, true, 1},  {1, 130, 2, 2, 64, true, true, 0},
-    {2, 130, 2, 1, 64, true, false, 2}, {1, 260, 2, 2, 32, false, false, 1},
-    {2, 300, 4, 2, 48, true, false, 1}, {2, 70, 1, 1, 128, false, true, 3},
-    {2, 240, 2, 2, 8, true, true, 3},   {1, 513, 1, 1, 80, true, true, 2},
-    {1, 113, 2, 2, 1, false, true, 2},  {3, 64, 2, 2, 33, true, true, 1},
+    {1, 1, 1, 1, 4, false, false, 0, .cap = 0},
+    {2, 5, 2, 2, 16, true, true, 0, .cap = 0},
+    {2, 33, 3, 3, 20, false, true, 1, .cap = 0},
+    {1, 130, 2, 2, 64, true, true, 0, .cap = 0},
+    {2, 130, 2, 1, 64, true, false, 2, .cap = 0},
+    {1, 260, 2, 2, 32, false, false, 1, .cap = 0},
+    {2, 300, 4, 2, 48, true, false, 1, .cap = 0},
+    {2, 70, 1, 1, 128, false, true, 3, .cap = 0},
+    {2, 240, 2, 2, 8, true, true, 3, .cap = 0},
+    {1, 513, 1, 1, 80, true, true, 2, .cap = 0},
+    {1, 113, 2, 2, 1, false, true, 2, .cap = 0},
+    {3, 64, 2, 2, 33, true, true, 1, .cap = 0},
+    {2, 70, 3, 3, 16, true, true, 2, .interleaved = true},
+    {1, 300, 2, 2, 20, true, true, 1, .interleaved = true, .window = 33, .cap = 3},
+    {2, 300, 4, 2, 24, true, false, 2, .window = 1},
+    {1, 513, 2, 1, 16, true, false, 0, .window = 250, .cap = 0.5f},
+    {2, 260, 2, 2, 16, false, true, 3, .window = 7},
+    {2, 40, 2, 1, 17, false, false, 1, .cap = 50},
 };
 
 typedef struct problem {
@@ -43,14 +58,19 @@ make(const form *f)
 {
     int64_t rows = f->batch * f->seq, wq = f->heads * f->d, wk = f->kv_heads * f->d;
     problem p = {.a = {f->batch, f->seq, f->heads, f->kv_heads, f->d, .ldq = wq,
-                       .ldk = wk, .ldv = wk, .scale = 1.3f / sqrtf((float)f->d),
-                       .causal = f->causal},
+                       .ldk = wk, .ldv = wk, .qs = f->d, .ks = f->d, .vs = f->d,
+                       .window = f->window, .softcap = f->cap,
+                       .scale = 1.3f / sqrtf((float)f->d), .causal = f->causal},
                  .mask = mask_of(f),
                  .ny = rows * wq,
                  .nlse = f->batch * f->heads * f->seq};
     if (f->packed) {
         p.a.ldq = p.a.ldk = p.a.ldv = 3 * wq;
         p.a.ko = wq, p.a.vo = 2 * wq;
+    }
+    if (f->interleaved) {
+        p.a.ko = f->d, p.a.vo = 2 * f->d;
+        p.a.qs = p.a.ks = p.a.vs = 3 * f->d;
     }
     p.nq = rows * p.a.ldq, p.nk = rows * p.a.ldk;
     p.q = kt_noise(p.nq, 11, 2);
@@ -63,7 +83,7 @@ make(const form *f)
 static const float *
 at(const float *x, int64_t ld, int64_t o, const rt_attn *a, int64_t row, int64_t h)
 {
-    return x + row * ld + o + h * a->d;
+    return x + row * ld + o + h * a->qs; /* qs, ks and vs are equal here */
 }
 
 static double
@@ -75,19 +95,33 @@ dot(const float *x, const float *y, int64_t n)
     return s;
 }
 
-/* Weights of query i over all keys; returns lse. */
+/* Where in a task's order row i of head h of sample b is. */
+typedef struct query {
+    int64_t b, h, kh, i;
+} query;
+
+static query
+query_of(const rt_attn *a, int64_t t)
+{
+    int64_t h = t / a->seq % a->heads;
+    return (query){t / a->seq / a->heads, h, h / (a->heads / a->kv_heads), t % a->seq};
+}
+
+/* Weights of a query over all keys, and the slopes of the soft cap; returns lse. */
 static double
-weights(const problem *p, double *w, int64_t b, int64_t h, int64_t i)
+weights(const problem *p, double *w, double *slope, query t)
 {
     const rt_attn *a = &p->a;
-    int64_t kh = h / (a->heads / a->kv_heads);
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < a->seq; j++) {
-        bool on = (!a->causal || j <= i) && (!p->mask || p->mask[b * a->seq + j]);
-        w[j] = on ? (double)a->scale *
-                        dot(at(p->q, a->ldq, a->qo, a, b * a->seq + i, h),
-                            at(p->k, a->ldk, a->ko, a, b * a->seq + j, kh), a->d)
-                  : -INFINITY;
+        bool on = (!a->causal || j <= t.i) && (!a->window || j > t.i - a->window) &&
+                  (!p->mask || p->mask[t.b * a->seq + j]);
+        double x = (double)a->scale *
+                   dot(at(p->q, a->ldq, a->qo, a, t.b * a->seq + t.i, t.h),
+                       at(p->k, a->ldk, a->ko, a, t.b * a->seq + j, t.kh), a->d);
+        double cap = (double)a->softcap, y = cap > 0 ? tanh(x / cap) : 0;
+        slope[j] = 1 - y * y;
+        w[j] = !on ? -INFINITY : cap > 0 ? cap * y : x;
         max = fmax(max, w[j]);
     }
     for (int64_t j = 0; j < a->seq; j++)
@@ -101,16 +135,15 @@ static void
 reference(const problem *p, double *y, double *lse)
 {
     const rt_attn *a = &p->a;
-    double *w = kt_doubles(a->seq);
-    for (int64_t t = 0; t < a->batch * a->heads * a->seq; t++) {
-        int64_t i = t % a->seq, h = t / a->seq % a->heads, b = t / a->seq / a->heads;
-        int64_t kh = h / (a->heads / a->kv_heads);
-        double *out = y + ((b * a->seq + i) * a->heads + h) * a->d;
-        lse[t] = weights(p, w, b, h, i);
+    double *w = kt_doubles(a->seq), *slope = kt_doubles(a->seq);
+    for (int64_t n = 0; n < a->batch * a->heads * a->seq; n++) {
+        query t = query_of(a, n);
+        double *out = y + ((t.b * a->seq + t.i) * a->heads + t.h) * a->d;
+        lse[n] = weights(p, w, slope, t);
         for (int64_t j = 0; j < a->seq; j++)
             for (int64_t c = 0; c < a->d; c++)
-                out[c] +=
-                    w[j] * (double)at(p->v, a->ldv, a->vo, a, b * a->seq + j, kh)[c];
+                out[c] += w[j] *
+                          (double)at(p->v, a->ldv, a->vo, a, t.b * a->seq + j, t.kh)[c];
     }
 }
 
@@ -120,23 +153,24 @@ reference_grad(const problem *p, double *dq, double *dk, double *dv)
 {
     const rt_attn *a = &p->a;
     double *w = kt_doubles(a->seq), *dw = kt_doubles(a->seq);
-    for (int64_t t = 0; t < a->batch * a->heads * a->seq; t++) {
-        int64_t i = t % a->seq, h = t / a->seq % a->heads, b = t / a->seq / a->heads;
-        int64_t kh = h / (a->heads / a->kv_heads), row = b * a->seq + i;
-        const float *g = p->dy + (row * a->heads + h) * a->d;
+    double *slope = kt_doubles(a->seq);
+    for (int64_t n = 0; n < a->batch * a->heads * a->seq; n++) {
+        query t = query_of(a, n);
+        int64_t row = t.b * a->seq + t.i;
+        const float *g = p->dy + (row * a->heads + t.h) * a->d;
         double delta = 0;
-        weights(p, w, b, h, i);
+        weights(p, w, slope, t);
         for (int64_t j = 0; j < a->seq; j++) {
-            dw[j] = dot(g, at(p->v, a->ldv, a->vo, a, b * a->seq + j, kh), a->d);
+            dw[j] = dot(g, at(p->v, a->ldv, a->vo, a, t.b * a->seq + j, t.kh), a->d);
             delta += w[j] * dw[j];
         }
         for (int64_t j = 0; j < a->seq; j++) {
-            double ds = (double)a->scale * w[j] * (dw[j] - delta);
-            int64_t krow = b * a->seq + j;
+            double ds = (double)a->scale * w[j] * (dw[j] - delta) * slope[j];
+            int64_t krow = t.b * a->seq + j;
             for (int64_t c = 0; c < a->d; c++) {
-                int64_t qi = row * a->ldq + a->qo + h * a->d + c;
-                int64_t ki = krow * a->ldk + a->ko + kh * a->d + c;
-                int64_t vi = krow * a->ldv + a->vo + kh * a->d + c;
+                int64_t qi = row * a->ldq + a->qo + t.h * a->qs + c;
+                int64_t ki = krow * a->ldk + a->ko + t.kh * a->ks + c;
+                int64_t vi = krow * a->ldv + a->vo + t.kh * a->vs + c;
                 dq[qi] += ds * (double)p->k[ki];
                 dk[ki] += ds * (double)p->q[qi];
                 dv[vi] += w[j] * (double)g[c];
@@ -196,7 +230,7 @@ TEST(attention_and_its_gradient)
 
 TEST(large_scores_do_not_overflow)
 {
-    form f = {1, 40, 1, 1, 16, true, true, 0};
+    form f = {1, 40, 1, 1, 16, true, true, 0, .cap = 0};
     problem p = make(&f);
     rt_program program = {0};
     double *want = kt_doubles(p.ny), *want_lse = kt_doubles(p.nlse);
@@ -210,4 +244,62 @@ TEST(large_scores_do_not_overflow)
     CHECK_NEAR(kt_error(y, want, p.ny), 0, 1e-2);
     CHECK_NEAR(kt_error(lse, want_lse, p.nlse), 0, 1e-2);
     kt_done();
+}
+
+typedef struct turn_form {
+    int64_t batch, seq, table, cols, heads, start, stride, r;
+} turn_form;
+
+/* What each column becomes, by the formula. */
+static void
+turn_reference(const rt_turn *t, const float *in[3], double *y)
+{
+    int64_t h = t->r / 2;
+    for (int64_t i = 0; i < t->rows; i++) {
+        const float *x = in[0] + i * t->cols;
+        const float *c = in[1] + i % t->table * t->r, *s = in[2] + i % t->table * t->r;
+        for (int64_t k = 0; k < t->cols; k++) {
+            int64_t o = k - t->start, p = o % t->stride;
+            bool in_head = o >= 0 && o / t->stride < t->heads && p < t->r;
+            int64_t pair = p < h ? k + h : k - h;
+            double with = p < h ? -(double)s[p] : (double)s[p];
+            if (t->back && in_head)
+                with = p < h ? (double)s[p + h] : -(double)s[p - h];
+            y[i * t->cols + k] =
+                in_head ? (double)x[k] * (double)c[p] + (double)x[pair] * with
+                        : (double)x[k];
+        }
+    }
+}
+
+TEST(rotary_and_its_transpose)
+{
+    static const turn_form list[] = {{1, 1, 1, 2, 1, 0, 2, 2},
+                                     {2, 5, 5, 48, 4, 0, 12, 12},
+                                     {2, 7, 14, 192, 4, 16, 48, 16},
+                                     {3, 33, 33, 100, 3, 4, 32, 20},
+                                     {2, 40, 40, 256, 2, 0, 128, 128}};
+    for (size_t k = 0; k < 2 * (sizeof list / sizeof *list); k++) {
+        const turn_form *f = &list[k / 2];
+        rt_turn t = {f->batch * f->seq, f->table,  f->cols, f->heads,
+                     f->start,          f->stride, f->r,    k % 2};
+        int64_t n = t.rows * t.cols;
+        const float *in[] = {kt_noise(n, 21, 2), kt_noise(t.table * t.r, 22, 1),
+                             kt_noise(t.table * t.r, 23, 1)};
+        double *want = kt_doubles(n);
+        rt_program program = {0};
+        void *y[KT_TEAMS], *z[KT_TEAMS];
+        turn_reference(&t, in, want);
+        RUN_TEAMS(&program, s, team)
+        {
+            y[team] = kt_floats(n), z[team] = kt_copy(in[0], n);
+            rt_rotary(s, y[team], in[0], in[1], in[2], &t);
+            rt_rotary(s, z[team], z[team], in[1], in[2], &t); /* in place */
+        }
+        CHECK(kt_same(y, n * (int64_t)sizeof(float)));
+        CHECK(kt_same(z, n * (int64_t)sizeof(float)));
+        CHECK(!memcmp(y[0], z[0], (size_t)n * sizeof(float)));
+        CHECK_NEAR(kt_error(y[0], want, n), 0, 1e-6);
+        kt_done();
+    }
 }

@@ -59,6 +59,15 @@ partner(const ir_module *m, const ir_param *a)
     return ir_param_by_name(m, b);
 }
 
+/* The output feature that row o of the adapter's B makes. */
+static int64_t
+feature(const ir_param *a, int64_t o)
+{
+    int64_t within =
+        a->part_block ? o / a->part_block * a->part_stride + o % a->part_block : o;
+    return a->part ? a->part_start + within : o;
+}
+
 /* Adds scale * B A to the weight of the adapter's module in `plain`, where it is [in,out], or
  * [out,in] if its linear has tb. */
 static void
@@ -82,14 +91,14 @@ merge(const ir_module *adapted, ir_env *from, const ir_module *plain, ir_env *to
     const double *bd = ir_env_get(from, b->value)->data;
     double *wd = ir_env_get(to, w->value)->data;
     int64_t r = a->value->type->dim[0], in = a->value->type->dim[1];
-    int64_t rows = b->value->type->dim[0], start = a->part ? a->part_start : 0;
+    int64_t rows = b->value->type->dim[0];
     int64_t out = w->value->type->dim[tb ? 0 : 1];
     for (int64_t o = 0; o < rows; o++)
         for (int64_t i = 0; i < in; i++) {
             double sum = 0;
             for (int64_t k = 0; k < r; k++)
                 sum += bd[o * r + k] * ad[k * in + i];
-            wd[tb ? (start + o) * in + i : i * out + start + o] += scale * sum;
+            wd[tb ? feature(a, o) * in + i : i * out + feature(a, o)] += scale * sum;
         }
 }
 

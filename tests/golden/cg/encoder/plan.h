@@ -137,8 +137,8 @@ static const rt_gemm_desc gemms[] = {
 
 /* Sizes of attentions, heads and copies. */
 static const rt_attn attn_0 = {.batch = 2, .seq = 4, .heads = 2, .kv_heads = 2, .d = 4,
-    .ldq = 24, .ldk = 24, .ldv = 24, .qo = 0, .ko = 8, .vo = 16, .scale = 0.5f,
-    .causal = false};
+    .ldq = 24, .ldk = 24, .ldv = 24, .qo = 0, .ko = 8, .vo = 16, .qs = 4, .ks = 4, .vs = 4,
+    .window = 0, .scale = 0.5f, .softcap = 0.0f, .causal = false};
 static const rt_block_copy move_0 = {.outer = 1, .n = 1, .inner = 8, .ys = 8, .ystart = 0,
     .ystep = 1, .xs = 16, .xstart = 0, .xstep = 1, .size = 4};
 static const rt_block_copy move_1 = {.outer = 2, .n = 1, .inner = 8, .ys = 8, .ystart = 0,
