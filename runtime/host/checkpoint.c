@@ -116,6 +116,16 @@ put_in_place(save *s)
         failed(s, parent, "writing failed");
 }
 
+/* The folder is now this run's: auto goes on from no other. */
+static void
+after_saving(const rt_job *job, const rt_train_state *state)
+{
+    const char *dir = job->opts->output_dir;
+    if (rt_folder_run(dir) != state->run)
+        rt_folder_set_run(dir, state->run);
+    rt_checkpoint_rotate(job, state);
+}
+
 int
 rt_checkpoint_save(const rt_job *job, const rt_train_state *state)
 {
@@ -139,7 +149,7 @@ rt_checkpoint_save(const rt_job *job, const rt_train_state *state)
     if (s.code)
         rt_folder_remove(s.tmp);
     else
-        rt_checkpoint_rotate(job, state, s.manifest);
+        after_saving(job, state);
     rt_manifest_free(s.manifest);
     free(s.advice.s);
     free(s.tmp);

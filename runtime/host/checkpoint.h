@@ -29,7 +29,7 @@ struct rt_job;
 int rt_checkpoint_save(const struct rt_job *, const rt_train_state *);
 /* The start of any run that trains in output_dir; the folder is locked. Removes what a crash
  * left half-made. With --resume-from-checkpoint: finds the checkpoint (auto: the newest good
- * one; says which it passed over and why), checks that it belongs to this program, data and
+ * one of the run that saved last; says which it passed over and why), checks that it belongs to this program, data and
  * options, loads tensors and state, and says what it did. state->step 0: from the start. */
 int rt_checkpoint_resume(const struct rt_job *, rt_train_state *);
 /* Loads the weights of checkpoint-<best_step>. */
@@ -55,5 +55,8 @@ rt_manifest *rt_checkpoint_check(const char *dir, char why[RT_WHY]);
  * process, however it ends. */
 int rt_folder_lock(const char *dir, int *fd);
 void rt_folder_unlock(int fd);
+/* Which run saved a checkpoint in dir last; 0: not known. Setting it needs the lock. */
+int64_t rt_folder_run(const char *dir);
+void rt_folder_set_run(const char *dir, int64_t run);
 
 #endif

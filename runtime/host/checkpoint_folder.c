@@ -159,16 +159,16 @@ rt_folder_tidy(const char *dir)
     tidy(dir, ".tmp", false);
 }
 
-/* A checkpoint of this program, and a folder of its own, not a link to one. */
+/* A checkpoint of this run, and a folder of its own, not a link to one. */
 static bool
-is_own(const char *path, const rt_manifest *own)
+is_own(const char *path, int64_t run)
 {
     char why[RT_WHY];
     struct stat s;
     if (lstat(path, &s) || !S_ISDIR(s.st_mode))
         return false;
     rt_manifest *m = rt_manifest_read(path, why);
-    bool same = m && rt_same_check(m, own, RT_OF_PROGRAM, why);
+    bool same = m && m->state.run == run;
     rt_manifest_free(m);
     return same;
 }
@@ -185,8 +185,7 @@ drop(const char *path)
 }
 
 void
-rt_checkpoint_rotate(const rt_job *job, const rt_train_state *state,
-                     const rt_manifest *own)
+rt_checkpoint_rotate(const rt_job *job, const rt_train_state *state)
 {
     const rt_opts *o = job->opts;
     int n;
@@ -196,7 +195,7 @@ rt_checkpoint_rotate(const rt_job *job, const rt_train_state *state,
         if (step[i] >= state->step || best)
             continue;
         char *path = rt_checkpoint_path(o->output_dir, step[i]);
-        if (is_own(path, own) && ++kept > o->save_total_limit)
+        if (is_own(path, state->run) && ++kept > o->save_total_limit)
             drop(path);
         free(path);
     }

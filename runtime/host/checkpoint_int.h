@@ -59,8 +59,8 @@ bool rt_folder_sync(const char *path);
 bool rt_folder_replace(const char *tmp, const char *dir);
 /* Ends what a crash left: *.tmp are removed, a replaced folder comes back. */
 void rt_folder_tidy(const char *dir);
-/* Removes older checkpoints of this program beyond --save-total-limit. */
-void rt_checkpoint_rotate(const rt_job *, const rt_train_state *, const rt_manifest *);
+/* Removes older checkpoints of this run beyond --save-total-limit. */
+void rt_checkpoint_rotate(const rt_job *, const rt_train_state *);
 
 /* ---- checkpoint_load.c ---- */
 /* The manifest of dir alone; NULL: `why`. */

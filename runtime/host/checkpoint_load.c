@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -232,7 +233,22 @@ load(const rt_job *job, const char *dir, const rt_manifest *m, const rt_manifest
     return RT_OK;
 }
 
-/* Looks at output_dir/checkpoint-<step> and loads it if it is good. */
+/* For auto: a whole checkpoint may be one of another step or run all the same. */
+static verdict
+look_closer(const rt_train_state *s, int64_t step, int64_t run, char why[RT_WHY])
+{
+    if (s->step == step && (!run || s->run == run))
+        return GOOD;
+    if (s->step != step)
+        snprintf(why, RT_WHY, "it is of step %" PRId64, s->step);
+    else
+        snprintf(why, RT_WHY,
+                 "it is of an earlier run, which the one that saved here last "
+                 "replaced\nname its path to go on from it");
+    return FOREIGN;
+}
+
+/* Looks at output_dir/checkpoint-<step> and loads it if it is good and of the run. */
 static verdict
 try_step(const rt_job *job, int64_t step, const rt_manifest *own, rt_train_state *state,
          int *code)
@@ -241,10 +257,8 @@ try_step(const rt_job *job, int64_t step, const rt_manifest *own, rt_train_state
     rt_manifest *m;
     char *dir = rt_checkpoint_path(job->opts->output_dir, step);
     verdict v = look(dir, own, &m, why);
-    if (v == GOOD && m->state.step != step) {
-        snprintf(why, sizeof why, "it is of step %" PRId64, m->state.step);
-        v = DAMAGED;
-    }
+    if (v == GOOD)
+        v = look_closer(&m->state, step, own->state.run, why);
     if (v == GOOD)
         *code = load(job, dir, m, own, state);
     else if (v == REFUSED)
@@ -305,18 +319,38 @@ resume_path(const rt_job *job, const rt_manifest *own, rt_train_state *state)
     return code;
 }
 
-/* Checkpoints that this run has not reached: auto would take them for its newest. */
+/* Says what auto would do with checkpoints that are there and later than this run. */
 static void
-warn_of_later(const char *dir, int64_t step)
+tell_of_later(const char *dir, const rt_train_state *s)
 {
     int n;
+    char why[RT_WHY];
     int64_t *found = rt_checkpoint_list(dir, &n);
-    if (n && found[0] > step)
+    char *newest = rt_checkpoint_path(dir, n ? found[0] : 0);
+    rt_manifest *m = n && found[0] > s->step ? rt_manifest_read(newest, why) : NULL;
+    if (m && m->state.run == s->run)
         rt_warn("%s holds later checkpoints, up to step %" PRId64
                 ", which --resume-from-checkpoint auto would take\nmove them away if "
                 "this run is to replace them",
                 dir, found[0]);
+    else if (m)
+        rt_say("note",
+               "%s holds checkpoints of an earlier run; once this one has saved its "
+               "own, --resume-from-checkpoint auto passes them over",
+               dir);
+    rt_manifest_free(m);
+    free(newest);
     free(found);
+}
+
+/* A number that no other run has; as large as a manifest's numbers may be. */
+static int64_t
+new_run(void)
+{
+    uint64_t x;
+    if (getrandom(&x, sizeof x, 0) != sizeof x)
+        x = (uint64_t)(rt_now() * 1e9) ^ (uint64_t)getpid() << 32;
+    return (int64_t)(x % ((uint64_t)1 << 53)) | 1;
 }
 
 int
@@ -327,14 +361,19 @@ rt_checkpoint_resume(const rt_job *job, rt_train_state *state)
     *state = (rt_train_state){0};
     rt_folder_tidy(dir);
     rt_manifest *own = rt_manifest_of(job);
+    own->state.run = rt_folder_run(dir);
     if (from && !strcmp(from, "auto"))
         code = resume_newest(job, own, state);
     else if (from)
         code = resume_path(job, own, state);
-    if (!code && (!from || strcmp(from, "auto")))
-        warn_of_later(dir, state->step);
     rt_manifest_free(own);
-    return code;
+    if (code)
+        return code;
+    if (!state->step)
+        state->run = new_run();
+    if (!from || strcmp(from, "auto"))
+        tell_of_later(dir, state);
+    return RT_OK;
 }
 
 int
@@ -343,10 +382,12 @@ rt_checkpoint_load_best(const rt_job *job, const rt_train_state *state)
     char why[RT_WHY];
     rt_manifest *m, *own = rt_manifest_of(job);
     char *dir = rt_checkpoint_path(job->opts->output_dir, state->best_step);
-    int code =
-        look(dir, own, &m, why) == GOOD
-            ? load_tensors(job->run, dir, 1)
-            : rt_fail(RT_USER, "the best checkpoint %s can't be used: %s", dir, why);
+    verdict v = look(dir, own, &m, why);
+    if (v == GOOD)
+        v = look_closer(&m->state, state->best_step, state->run, why);
+    int code = v == GOOD ? load_tensors(job->run, dir, 1)
+                         : rt_fail(RT_USER, "the best checkpoint %s can't be used: %s",
+                                   dir, why);
     rt_manifest_free(m);
     rt_manifest_free(own);
     free(dir);

@@ -231,6 +231,7 @@ last_state(const char *dir, char *name, size_t n)
         s = m->state;
     CHECK(m != NULL);
     rt_manifest_free(m);
+    s.run = 0; /* drawn */
     s.seconds = s.logged = 0;
     return s;
 }

@@ -217,11 +217,10 @@ TEST(what_is_not_ours_is_never_removed)
     CHECK(!mkdir(bench_path("%s/checkpoint-x", dir), 0777));
     bench b;
     bench_open(&b, dir, "--save-total-limit 1");
-    b.program.task = "token-cls";
-    CHECK(bench_save(&b, 4) == RT_OK); /* of another program */
-    b.program.task = "seq-cls";
+    rt_train_state other = {.step = 4, .run = 99};
+    CHECK(rt_checkpoint_save(&b.job, &other) == RT_OK);
     CHECK(bench_save(&b, 20) == RT_OK); /* later than what comes */
-    CHECK(there(dir, "checkpoint-4") && !there(dir, "checkpoint-1"));
+    CHECK(there(dir, "checkpoint-4"));
     CHECK(bench_save(&b, 5) == RT_OK);
     CHECK(bench_save(&b, 6) == RT_OK);
     CHECK_STR(steps_in(dir), "20 6 4 3 2");
@@ -418,6 +417,29 @@ TEST(the_second_trainer_is_told_of_the_first)
     CHECK(rt_output_dir(dir, false) == RT_OK); /* the lock's file is no content */
     close(ready[0]);
     close(ready[1]);
+}
+
+TEST(the_run_outlives_the_lock)
+{
+    const char *dir = bench_folder("runs", "", (int[]){0});
+    int fd, err;
+    CHECK(rt_folder_run(dir) == 0 && rt_folder_run(toy_path("absent")) == 0);
+    CHECK(rt_folder_lock(dir, &fd) == RT_OK);
+    CHECK(rt_folder_run(dir) == 0);
+    rt_folder_set_run(dir, 9007199254740991);
+    CHECK(rt_folder_run(dir) == 9007199254740991);
+    rt_folder_unlock(fd);
+    CHECK(rt_folder_lock(dir, &fd) == RT_OK);
+    CHECK(rt_folder_run(dir) == 9007199254740991);
+    rt_folder_set_run(dir, 5);
+    CHECK(rt_folder_run(dir) == 5);
+    char *text = rt_read_text(bench_path("%s/.lock", dir), 1 << 10, &err);
+    CHECK(text &&
+          !strncmp(text, bench_path("run 5\n%d ", (int)getpid()), strlen("run 5\n")));
+    free(text);
+    rt_folder_unlock(fd);
+    toy_write("runs/.lock", "run five");
+    CHECK(rt_folder_run(dir) == 0);
 }
 
 TEST(locks_that_cannot_be)

@@ -49,8 +49,43 @@ TEST(the_newest_is_taken)
                        bench_path("--resume-from-checkpoint %s/checkpoint-9", dir)) ==
           9);
     TOY_HEARD("holds later checkpoints, up to step 10");
-    CHECK(bench_resume(dir, "") == 0);
-    TOY_HEARD("holds later checkpoints, up to step 10");
+}
+
+/* A new run in the folder of an old one that went further. */
+TEST(a_run_that_was_replaced_is_passed_over)
+{
+    const char *dir = bench_folder("replaced", "", (int[]){4, 9, 0});
+    bench b;
+    rt_train_state s;
+    bench_open(&b, dir, "--save-total-limit 1");
+    toy_listen();
+    CHECK(rt_checkpoint_resume(&b.job, &s) == RT_OK && s.step == 0 && s.run > 7);
+    toy_heard();
+    TOY_HEARD("holds checkpoints of an earlier run; once this one has saved its own");
+    CHECK(bench_resume(dir, AUTO) == 9); /* nothing is saved yet */
+    for (s.step = 5; s.step < 7; s.step++) {
+        bench_fill(&b, (int)s.step);
+        CHECK(rt_checkpoint_save(&b.job, &s) == RT_OK);
+    }
+    bench_close(&b);
+    CHECK(there(dir, "checkpoint-4") && !there(dir, "checkpoint-5"));
+    CHECK(bench_resume(dir, AUTO) == 6);
+    TOY_HEARD("checkpoint-9 is passed over: it is of an earlier run");
+    TOY_HEARD("name its path to go on from it");
+    CHECK(bench_resume(
+              dir, bench_path("--resume-from-checkpoint %s/checkpoint-4", dir)) == 4);
+    TOY_HEARD("holds later checkpoints, up to step 9");
+    CHECK(bench_resume(dir, AUTO) == 6);
+    bench_open(&b, dir, "--save-total-limit 1");
+    CHECK(bench_save(&b, 8) == RT_OK); /* of the old run, after all */
+    bench_close(&b);
+    CHECK(bench_resume(dir, AUTO) == 9);
+    CHECK(!unlink(bench_path("%s/.lock", dir)));
+    CHECK(bench_resume(dir, AUTO) == 9);
+    rt_folder_set_run(dir, 1);
+    CHECK(bench_resume(dir, AUTO) == 0);
+    TOY_HEARD("checkpoint-6 is passed over: it is of an earlier run");
+    TOY_HEARD("starts at step 1");
 }
 
 TEST(nothing_to_go_on_from)
@@ -61,6 +96,7 @@ TEST(nothing_to_go_on_from)
     TOY_HEARD("starts at step 1");
     CHECK(bench_resume(dir, "") == 0);
     CHECK_STR(toy_said, "");
+    CHECK(rt_folder_run(dir) == 0);
 }
 
 TEST(a_path_may_be_written_in_many_ways)

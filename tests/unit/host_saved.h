@@ -124,8 +124,12 @@ bench_holds(const bench *b, int seed, rt_class c)
 static inline rt_train_state
 bench_state(int64_t step)
 {
-    return (rt_train_state){
-        .step = step, .updates = step, .loss = 0.1, .best = 0x1.8p-3, .norm = {1, 2}};
+    return (rt_train_state){.run = 7,
+                            .step = step,
+                            .updates = step,
+                            .loss = 0.1,
+                            .best = 0x1.8p-3,
+                            .norm = {1, 2}};
 }
 
 /* Saves a checkpoint of the step whose tensors are those of seed = step. */
