@@ -55,11 +55,16 @@ drop_expand(ir_op *op)
     return NULL;
 }
 
-/* %y = concat %x                            ->  %x */
+/* %y = concat %x, or one that only has empty operands beside it   ->  %x */
 static ir_value *
 drop_concat(ir_op *op)
 {
-    return op->code == IR_OP_concat && op->narg == 1 ? op->arg[0] : NULL;
+    if (op->code != IR_OP_concat)
+        return NULL;
+    for (int i = 0; i < op->narg; i++)
+        if (op->arg[i]->type == op->res[0]->type)
+            return op->arg[i];
+    return NULL;
 }
 
 /* %y = slice %x, the whole of it            ->  %x */

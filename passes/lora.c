@@ -3,7 +3,7 @@
  *     y' = y + s B (A x)      A [r,in] random, B [out,r] zero, s from --lora-scale
  *
  * On a fused product that makes queries, keys and values, an adapter on q or v covers a
- * range of its columns; the trainer saves both as one adapter that PEFT reads. A classifier
+ * range of its columns, or a block of them for each head; the trainer saves both as one adapter that PEFT reads. A classifier
  * is trained whole, as PEFT does.
  */
 #include <inttypes.h>
@@ -94,6 +94,8 @@ new_adapter(lora *l, const lora_target *t, const char *which, int64_t rows,
         p->part_start = t->start;
         p->part_len = t->len;
         p->part_of = m->out;
+        p->part_block = t->block;
+        p->part_stride = t->stride;
     }
     return p->value;
 }
@@ -109,7 +111,14 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
     ir_value *a = new_adapter(l, t, "A", r, m->in);
     ir_value *b = new_adapter(l, t, "B", t->len, r);
     ir_attr tb = ir_attr_i(IR_ATTR_tb, 1);
-    ir_attr attr[] = {ir_attr_f(IR_ATTR_by, scale), ir_attr_i(IR_ATTR_start, t->start)};
+    ir_attr attr[4] = {ir_attr_f(IR_ATTR_by, scale)};
+    int n = 1;
+    if (t->start)
+        attr[n++] = ir_attr_i(IR_ATTR_start, t->start);
+    if (t->block) {
+        attr[n++] = ir_attr_i(IR_ATTR_block, t->block);
+        attr[n++] = ir_attr_i(IR_ATTR_stride, t->stride);
+    }
     for (int i = 0; i < m->ops.n; i++) {
         ir_op *last = m->ops.at[i], *linear = last;
         while (linear->code == IR_OP_lora_add)
@@ -123,7 +132,7 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
                     (ir_value *[]){linear->arg[0], a}, 1, &tb, NULL);
         ir_value *sum =
             ir_emit(&at, IR_OP_lora_add, ef_printf(l->pc->scratch, "%s.lora", stem), 3,
-                    (ir_value *[]){y, low, b}, t->start ? 2 : 1, attr, NULL);
+                    (ir_value *[]){y, low, b}, n, attr, NULL);
         ir_replace_uses_after(sum->def, y, sum);
         m->ops.at[i] = sum->def;
     }
@@ -203,28 +212,39 @@ check_apart(const lora *l)
     return true;
 }
 
+/* Output features that the adapter is on. */
+static const char *
+columns_text(const lora *l, const lora_target *t)
+{
+    if (t->block)
+        return ef_printf(l->pc->scratch, "%" PRId64 "..%" PRId64 " of every %" PRId64,
+                         t->start, t->start + t->block, t->stride);
+    return lora_part(t) ? ef_printf(l->pc->scratch, "%" PRId64 "..%" PRId64, t->start,
+                                    t->start + t->len)
+                        : "all";
+}
+
 static void
 print_table(const lora *l, int64_t r, double alpha, double scale)
 {
-    int wide = 6;
+    int wide[] = {6, 11}; /* module, columns */
     for (int i = 0; i < l->targets.n; i++) {
-        int n = (int)strlen(l->targets.at[i].module->label);
-        wide = n > wide ? n : wide;
+        const lora_target *t = &l->targets.at[i];
+        int n[] = {(int)strlen(t->module->label), (int)strlen(columns_text(l, t))};
+        for (int k = 0; k < 2; k++)
+            wide[k] = n[k] > wide[k] ? n[k] : wide[k];
     }
     ef_report(l->ctx, "LoRA: rank %" PRId64 ", alpha %s, scale %s, targets %s", r,
               ef_ftoa(alpha), ef_ftoa(scale), l->wanted);
-    ef_report(l->ctx, "  %-*s  %-4s  %-11s  %-12s  %s", wide, "module", "part",
-              "columns", "[in,out]", "found by");
+    ef_report(l->ctx, "  %-*s  %-4s  %-*s  %-12s  %s", wide[0], "module", "part",
+              wide[1], "columns", "[in,out]", "found by");
     for (int i = 0; i < l->targets.n; i++) {
         const lora_target *t = &l->targets.at[i];
         const lora_module *m = t->module;
-        char columns[64] = "all", size[64];
-        if (lora_part(t))
-            snprintf(columns, sizeof columns, "%" PRId64 "..%" PRId64, t->start,
-                     t->start + t->len);
+        char size[64];
         snprintf(size, sizeof size, "[%" PRId64 ",%" PRId64 "]", m->in, m->out);
-        ef_report(l->ctx, "  %-*s  %-4s  %-11s  %-12s  %s", wide, m->label,
-                  t->role ? t->role : "-", columns, size,
+        ef_report(l->ctx, "  %-*s  %-4s  %-*s  %-12s  %s", wide[0], m->label,
+                  t->role ? t->role : "-", wide[1], columns_text(l, t), size,
                   t->role ? "structure" : t->word);
     }
 }

@@ -18,9 +18,10 @@ typedef struct lora_module {
 
 typedef struct lora_target { /* one adapter */
     lora_module *module;
-    const char *role;   /* "q" or "v", found by structure; NULL: named */
-    int64_t start, len; /* output features [start, start+len) */
-    const char *word;   /* of --lora-targets */
+    const char *role;      /* "q" or "v", found by structure; NULL: named */
+    int64_t start, len;    /* output features [start, start+len) */
+    int64_t block, stride; /* or len in blocks, stride apart; 0: together */
+    const char *word;      /* of --lora-targets */
 } lora_target;
 
 typedef struct lora { /* one run of the pass */

@@ -2,10 +2,11 @@
  *
  * Exporters build masks in dozens of ways, from comparisons of ranges to gathers and
  * casts, but what comes out is nearly always one rule: position i sees position j if j <= i,
- * if the token at j is real, both, or always. So the mask's ops are evaluated on a few
- * attention masks (all ones, all zeros, random ones) and every element is compared with
- * each of the four rules. A rule that survives everywhere is what the mask means; if none
- * does, the attention stays as plain ops, which compute whatever the mask says.
+ * if the token at j is real, if j > i - window, some of these, or always. So the mask's ops
+ * are evaluated on a few attention masks (all ones, all zeros, random ones) and every element
+ * is compared with each rule. A rule that survives everywhere is what the mask means; if none
+ * does, the attention stays as plain ops, which compute whatever the mask says. A window is
+ * only looked for where no other rule is left; how wide it is, the last position tells.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "pass_int.h"
 #include "recognise_int.h"
 
-enum { RULES = 4, KINDS = 8 }; /* of rules: bit 0 key mask, bit 1 causal */
+enum { KINDS = 8 }; /* of rows */
 
 static void
 collect(mask_graph *g, const ir_value *v)
@@ -55,10 +56,18 @@ mask_like(const ir_value *v)
 typedef struct verdict {
     bool boolean, inverted;
     int64_t heads, seq; /* of the scores [B,heads,S,S] */
-    unsigned alive;     /* set of rules not yet refuted */
-    double masked_max;  /* additive */
-    const double *key;  /* [B,S] or NULL */
+    int64_t window;
+    unsigned alive; /* rules not yet refuted; of a rule's number: bit 0 key mask, bit 1
+                           causal, bit 2 window */
+    double masked_max; /* additive */
+    const double *key; /* [B,S] or NULL */
 } verdict;
+
+static bool
+is_seen(const verdict *d, double x)
+{
+    return d->boolean ? (x != 0) != d->inverted : x == 0;
+}
 
 /* One row of scores: position i, elements of the mask `stride` apart, and the attention mask
  * of the row or NULL. */
@@ -66,10 +75,11 @@ static void
 judge_row(verdict *d, const double *x, int64_t stride, const double *key, int64_t i)
 {
     for (int64_t j = 0; j < d->seq; j++, x += stride) {
-        bool seen = d->boolean ? (*x != 0) != d->inverted : *x == 0;
-        bool real = !key || key[j] != 0, past = j <= i;
+        bool seen = is_seen(d, *x);
+        bool real = !key || key[j] != 0, past = j <= i, near = j > i - d->window;
         unsigned says_seen = 1u | (unsigned)real << 1 | (unsigned)past << 2 |
                              (unsigned)(real && past) << 3;
+        says_seen |= near ? says_seen << 4 : 0;
         d->alive &= seen ? says_seen : ~says_seen;
         if (!d->boolean && !seen && !(*x <= d->masked_max))
             d->masked_max = isnan(*x) ? INFINITY : *x;
@@ -111,6 +121,22 @@ judge(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
                 judge_row(d, t->data + b * stride[0] + h * stride[1] + i * stride[2],
                           stride[3], key ? key + b * d->seq : NULL, i);
     return d->alive;
+}
+
+/* How many positions the last one sees is the window's width, if there is one. */
+static bool
+measure(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
+{
+    verdict *d = verdict_;
+    const ir_type *tt = t->type;
+    (void)row, (void)n;
+    if (tt->rank < 2 || tt->dim[tt->rank - 1] != d->seq ||
+        tt->dim[tt->rank - 2] != d->seq)
+        return false;
+    const double *x = t->data + ir_type_count(tt) - d->seq;
+    for (int64_t j = 0; j < d->seq; j++)
+        d->window += is_seen(d, x[j]);
+    return false; /* that is enough */
 }
 
 /* ---- probes ---- */
@@ -161,6 +187,33 @@ probes(const mask_run *u)
     return u->key.data ? 2 + (digits_of(u->rows) < 2 ? 2 : digits_of(u->rows)) : 1;
 }
 
+/* Lets the rules of the set `alive` meet all probes. false: said why. */
+static bool
+try_rules(mask_run *u, verdict *d, unsigned alive)
+{
+    uint32_t seed = 1;
+    bool ok = true;
+    d->alive = alive;
+    for (int i = 0; i < probes(u) && ok && d->alive; i++) {
+        if (u->key.data)
+            fill(&u->key, i, &seed);
+        ok = mask_eval(u, judge, d);
+    }
+    return ok;
+}
+
+/* The same with a window, of the width that it has where all tokens are real. */
+static bool
+try_windows(mask_run *u, verdict *d)
+{
+    uint32_t seed = 1;
+    if (u->key.data)
+        fill(&u->key, 0, &seed);
+    if (!mask_eval(u, measure, d))
+        return false;
+    return d->window < 1 || d->window >= d->seq || try_rules(u, d, 0xf0);
+}
+
 static mask_rule
 classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
 {
@@ -169,7 +222,6 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
                  .inverted = inverted,
                  .heads = scores->dim[1],
                  .seq = scores->dim[3],
-                 .alive = (1u << RULES) - 1,
                  .masked_max = -INFINITY};
     collect(&g, v);
     if (g.other || v->type->rank > 4 || !ir_type_count(scores) ||
@@ -178,21 +230,20 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
     mask_run u;
     mask_open(&u, r->m, &g, scores->dim[0], has_batch(v->type, d.heads));
     d.key = u.key.data;
-    uint32_t seed = 1;
-    bool ok = true;
-    for (int i = 0; i < probes(&u) && ok && d.alive; i++) {
-        if (g.key)
-            fill(&u.key, i, &seed);
-        ok = mask_eval(&u, judge, &d);
-    }
+    bool ok = try_rules(&u, &d, 0x0f);
+    if (ok && !d.alive)
+        ok = try_windows(&u, &d);
     mask_close(&u);
     if (!ok || !d.alive)
         return (mask_rule){0};
     int rule = 0; /* the weakest that survived; they differ only where S is 1 */
     while (!(d.alive >> rule & 1))
         rule++;
-    return (mask_rule){true, rule & 2, rule & 1 ? (ir_value *)g.key : NULL,
-                       d.masked_max};
+    return (mask_rule){.known = true,
+                       .causal = rule & 2,
+                       .window = rule & 4 ? d.window : 0,
+                       .key = rule & 1 ? (ir_value *)g.key : NULL,
+                       .masked_max = d.masked_max};
 }
 
 /* Are a and b computed alike? Exporters write the mask once more for every layer. *budget:

@@ -25,6 +25,8 @@ typedef struct scores { /* what the walk back from the softmax finds */
     recogniser *r;
     const ir_type *type; /* [B,heads,S,S]; NULL: no mask says it */
     double factor;
+    double softcap; /* 0: none */
+    int64_t window; /* 0: none */
     bool causal;
     ir_value *key;
     const ir_op *product; /* queries times keys */
@@ -33,7 +35,7 @@ typedef struct scores { /* what the walk back from the softmax finds */
 
 typedef struct operand { /* queries, keys or values */
     ir_value *base;      /* [B,S,*] */
-    int64_t offset, heads, d;
+    head_view h;
     double factor;
 } operand;
 
@@ -72,16 +74,20 @@ add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
     const ir_type *t = scores_type(s, at->res[0]->type, v->type);
     if (!t)
         return refuse(s, at, "its scores are not [batch, heads, tokens, tokens]");
+    if (s->softcap > 0)
+        return refuse(s, at, "its mask is inside of the soft cap");
     mask_rule rule = mask_probe(s->r, v, inverted, t);
     if (!rule.known)
         return refuse(s, at, "its mask is neither causal nor one over keys");
-    if (v->type->dtype != IR_BOOL && (rule.causal || rule.key) &&
+    if (v->type->dtype != IR_BOOL && (rule.causal || rule.key || rule.window) &&
         rule.masked_max * post > MASKED)
         return refuse(s, at, "its mask is not negative enough");
     if (s->key && rule.key && s->key != rule.key)
         return refuse(s, at, "it has two masks over keys");
     s->type = at->res[0]->type->rank == 4 || t->dim[0] > 1 ? t : s->type;
     s->causal |= rule.causal;
+    if (rule.window && (!s->window || rule.window < s->window))
+        s->window = rule.window;
     s->key = rule.key ? rule.key : s->key;
     return true;
 }
@@ -123,6 +129,11 @@ step_back(scores *s, ir_value *v, double *post)
             return NULL;
         return add_mask(s, op, op->arg[mask], false, *post) ? op->arg[1 - mask] : NULL;
     }
+    case IR_OP_tanh: /* c tanh(s / c): what follows is in the scale */
+        if (s->softcap > 0 || *post <= 0)
+            return NULL;
+        s->softcap = *post;
+        return op->arg[0];
     default:
         return NULL;
     }
@@ -144,21 +155,6 @@ walk_scores(scores *s, ir_value *v)
 
 /* ---- queries, keys, values ---- */
 
-/* Is the view w what attention reads: [B,heads,S,d] of columns of a base [B,S,C]? `group`:
- * how many neighbouring heads share one head of it. */
-static bool
-is_heads(const view *w, int64_t heads, int64_t group, int64_t d)
-{
-    const ir_type *t = w->base->type;
-    if (t->rank != 3)
-        return false;
-    int64_t c = t->dim[2];
-    int64_t size[] = {t->dim[0], heads / group, group, t->dim[1], d};
-    int64_t stride[] = {t->dim[1] * c, d, 0, c, 1};
-    return view_is(w, 5, size, stride) && w->offset >= 0 &&
-           w->offset + heads / group * d <= c;
-}
-
 /* v [..,S,d], or [..,d,S] if swapped, as heads of a matrix; sets o. The matrix is the value
  * furthest back that explains v, so that slices of a fused product are offsets in it. */
 static bool
@@ -172,11 +168,9 @@ find_operand(ir_value *v, bool swapped, int64_t heads, operand *o)
             continue;
         if (swapped)
             view_swap_last(&w);
-        for (int64_t group = 1; group <= heads; group++)
-            if (heads % group == 0 && is_heads(&w, heads, group, d)) {
-                *o = (operand){w.base, w.offset, heads / group, d, w.factor};
-                return true;
-            }
+        *o = (operand){.base = w.base, .factor = w.factor};
+        if (view_heads(&w, heads, d, false, &o->h))
+            return true;
     }
     return false;
 }
@@ -211,30 +205,47 @@ find_operands(const scores *s, const ir_op *out, operand o[3], int64_t *heads)
         !find_operand(out->arg[1], ir_attr_int(out, IR_ATTR_tb, 0), *heads, &o[2]))
         return false;
     const ir_type *q = o[0].base->type, *k = o[1].base->type, *v = o[2].base->type;
-    return o[0].heads == *heads && o[1].heads == o[2].heads && q->dim[0] == k->dim[0] &&
-           q->dim[1] == k->dim[1] && k->dim[0] == v->dim[0] && k->dim[1] == v->dim[1] &&
-           q->dtype == k->dtype && k->dtype == v->dtype;
+    return o[0].h.heads == *heads && o[1].h.heads == o[2].h.heads &&
+           q->dim[0] == k->dim[0] && q->dim[1] == k->dim[1] && k->dim[0] == v->dim[0] &&
+           k->dim[1] == v->dim[1] && q->dtype == k->dtype && k->dtype == v->dtype;
 }
 
 /* ---- the op ---- */
 
-static ir_value *
-emit(const scores *s, ir_op *root, const operand o[3], int64_t heads)
+static int
+attrs_of(const scores *s, const operand o[3], ir_attr *attr)
 {
-    const ir_type *out = root->res[0]->type;
-    int64_t d = o[0].d;
-    ir_value *arg[] = {o[0].base, o[1].base, o[2].base, s->key};
-    ir_attr attr[8] = {ir_attr_i(IR_ATTR_heads, heads),
-                       ir_attr_i(IR_ATTR_kv_heads, o[1].heads),
-                       ir_attr_i(IR_ATTR_head_dim, d),
-                       ir_attr_f(IR_ATTR_scale, s->factor * o[0].factor * o[1].factor)};
-    int n = 4;
+    static const ir_attr_key offset[] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
+    static const ir_attr_key stride[] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
+    int n = 0;
+    attr[n++] = ir_attr_i(IR_ATTR_heads, o[0].h.heads);
+    attr[n++] = ir_attr_i(IR_ATTR_kv_heads, o[1].h.heads);
+    attr[n++] = ir_attr_i(IR_ATTR_head_dim, o[0].h.d);
+    attr[n++] = ir_attr_f(IR_ATTR_scale, s->factor * o[0].factor * o[1].factor);
     if (s->causal)
         attr[n++] = ir_attr_i(IR_ATTR_causal, 1);
-    const ir_attr_key offset[] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
-    for (int i = 0; i < 3; i++)
-        if (o[i].offset)
-            attr[n++] = ir_attr_i(offset[i], o[i].offset);
+    if (s->window)
+        attr[n++] = ir_attr_i(IR_ATTR_window, s->window);
+    if (s->softcap > 0)
+        attr[n++] = ir_attr_f(IR_ATTR_softcap, s->softcap);
+    for (int i = 0; i < 3; i++) {
+        if (o[i].h.offset)
+            attr[n++] = ir_attr_i(offset[i], o[i].h.offset);
+        if (o[i].h.stride != o[i].h.d)
+            attr[n++] = ir_attr_i(stride[i], o[i].h.stride);
+    }
+    return n;
+}
+
+static ir_value *
+emit(const scores *s, ir_op *root, const operand o[3])
+{
+    const ir_type *out = root->res[0]->type;
+    int64_t d = o[0].h.d, heads = o[0].h.heads;
+    ir_value *arg[] = {o[0].base, o[1].base, o[2].base, s->key};
+    rec_turn_together(root, arg, (head_view[]){o[0].h, o[1].h, o[2].h});
+    ir_attr attr[13];
+    int n = attrs_of(s, o, attr);
     ir_builder b = ir_at(root);
     ir_value *y =
         ir_insert(&b, IR_OP_attention, NULL, s->key ? 4 : 3, arg, n, attr, NULL, -1)
@@ -270,9 +281,9 @@ rec_attention(recogniser *r, const pass_match *m)
                "its queries, keys and values are not heads of [batch, tokens, *]");
         return NULL;
     }
-    if (o[2].factor != 1 || o[1].d != o[0].d || o[2].d != o[0].d) {
+    if (o[2].factor != 1 || o[1].h.d != o[0].h.d || o[2].h.d != o[0].h.d) {
         refuse(&s, root, "its values have another width than its queries");
         return NULL;
     }
-    return emit(&s, root, o, heads);
+    return emit(&s, root, o);
 }

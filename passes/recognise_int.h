@@ -39,10 +39,29 @@ void view_swap_last(view *);       /* exchanges the last two dimensions */
  * stretch don't count. */
 bool view_is(const view *v, int n, const int64_t *size, const int64_t *stride);
 
+/* Heads in the columns of a base [B,S,C]: head h is `d` columns from offset + h * stride on;
+ * `group` neighbouring heads of the view are one and the same. */
+typedef struct head_view {
+    int64_t offset, heads, group, d, stride;
+} head_view;
+/* Is the view [B,heads,S,d], or [B,S,heads,d] if by_token, of such heads? */
+bool view_heads(const view *, int64_t heads, int64_t d, bool by_token, head_view *);
+/* The heads of `base` as `type`, which is [B,heads,S,d] or [B,S,heads,d] in the order of
+ * elements, before `at`. NULL: slices don't reach them, nothing was emitted. */
+ir_value *view_emit_heads(ir_op *at, ir_value *base, const head_view *, bool by_token,
+                          const ir_type *type);
+
+/* ---- recognise_rotary.c ---- */
+/* Queries, keys and values that are columns of one product, of which queries and keys were
+ * turned apart: turned in place one after the other, they are one value, and so is their
+ * gradient. Sets v[0..2] to it, before `at`, if that is so. */
+void rec_turn_together(ir_op *at, ir_value *v[3], const head_view h[3]);
+
 /* ---- mask_probe.c: what a mask does ---- */
 typedef struct mask_rule {
-    bool known;    /* false: none of the rules below */
-    bool causal;   /* position i sees positions <= i only */
+    bool known;     /* false: none of the rules below */
+    bool causal;    /* position i sees positions <= i only */
+    int64_t window; /* position i sees positions > i - window only; 0: no such limit */
     ir_value *key; /* [B,S] argument: only keys where it is not 0 are seen; NULL: all */
     double masked_max; /* additive: largest number at a masked place */
 } mask_rule;

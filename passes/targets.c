@@ -72,6 +72,22 @@ ambiguous(lora *l, const lora_target *a, const lora_target *b)
     return false;
 }
 
+/* Have the two a column of the module in common? */
+static bool
+overlap(const lora_target *a, const lora_target *b)
+{
+    int64_t na = a->block ? a->len / a->block : 1,
+            nb = b->block ? b->len / b->block : 1;
+    int64_t la = a->block ? a->block : a->len, lb = b->block ? b->block : b->len;
+    for (int64_t i = 0; i < na; i++)
+        for (int64_t k = 0; k < nb; k++) {
+            int64_t x = a->start + i * a->stride, y = b->start + k * b->stride;
+            if (x < y + lb && y < x + la)
+                return true;
+        }
+    return false;
+}
+
 /* Adds the target, once. Two that overlap without being the same are refused, and so is a
  * product whose columns are queries here and values there. */
 static bool
@@ -79,10 +95,10 @@ add_target(lora *l, lora_target t)
 {
     for (int i = 0; i < l->targets.n; i++) {
         const lora_target *o = &l->targets.at[i];
-        if (o->module != t.module || o->start >= t.start + t.len ||
-            t.start >= o->start + o->len)
+        if (o->module != t.module || !overlap(o, &t))
             continue;
-        bool same = o->start == t.start && o->len == t.len;
+        bool same = o->start == t.start && o->len == t.len && o->block == t.block &&
+                    o->stride == t.stride;
         bool clash = o->role && t.role && strcmp(o->role, t.role);
         return (same && !clash) || ambiguous(l, o, &t);
     }
@@ -94,9 +110,27 @@ add_target(lora *l, lora_target t)
 static const ir_op *
 product_behind(const ir_value *v)
 {
-    while (v->def && (v->def->code == IR_OP_lora_add || v->def->code == IR_OP_reshape))
+    while (v->def && (v->def->code == IR_OP_lora_add || v->def->code == IR_OP_reshape ||
+                      v->def->code == IR_OP_rotary))
         v = v->def->arg[0];
     return v->def && v->def->code == IR_OP_linear ? v->def : NULL;
+}
+
+/* The columns of m that the attention reads as queries, or as values. */
+static lora_target
+heads_target(const ir_op *op, lora_module *m, bool q)
+{
+    int64_t heads = ir_attr_int(op, q ? IR_ATTR_heads : IR_ATTR_kv_heads, 0);
+    int64_t d = ir_attr_int(op, IR_ATTR_head_dim, 0);
+    int64_t stride = ir_attr_int(op, q ? IR_ATTR_qs : IR_ATTR_vs, 0);
+    const char *part = q ? "q" : "v";
+    lora_target t = {m, part, .len = heads * d, .word = part};
+    t.start = ir_attr_int(op, q ? IR_ATTR_qo : IR_ATTR_vo, 0);
+    if (stride && stride != d) {
+        t.block = d;
+        t.stride = stride;
+    }
+    return t;
 }
 
 /* Queries (operand 0) or values (operand 2) of every attention. */
@@ -115,10 +149,7 @@ add_by_structure(lora *l, const char *part, int *count)
                                       "the %s of this attention do not come from one "
                                       "matrix product: name modules in --lora-targets",
                                       q ? "queries" : "values"));
-        int64_t heads = ir_attr_int(op, q ? IR_ATTR_heads : IR_ATTR_kv_heads, 0);
-        lora_target t = {m, part, ir_attr_int(op, q ? IR_ATTR_qo : IR_ATTR_vo, 0),
-                         heads * ir_attr_int(op, IR_ATTR_head_dim, 0), part};
-        if (!add_target(l, t))
+        if (!add_target(l, heads_target(op, m, q)))
             return false;
         ++*count;
     }
@@ -155,7 +186,7 @@ add_by_name(lora *l, const char *word, int *count)
                                       "%s is trained whole, so it can't "
                                       "have an adapter, too",
                                       m->label));
-        if (!add_target(l, (lora_target){m, NULL, 0, m->out, word}))
+        if (!add_target(l, (lora_target){m, NULL, .len = m->out, .word = word}))
             return false;
         ++*count;
     }

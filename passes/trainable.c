@@ -1,8 +1,8 @@
 /* trainable.c -- which weights are trained: reach of the loss, --freeze, --trainable.
  *
  * A weight that the loss does not reach by a differentiable way has no gradient, so it is
- * frozen: neither updated nor decayed. Tables that go into sines and cosines only are
- * positions, not weights, and stay as they are.
+ * frozen: neither updated nor decayed. Tables that go into sines and cosines only, or are
+ * those of rotary positions, are positions, not weights, and stay as they are.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -25,7 +25,8 @@ task_mark_reached(const ir_func *f)
                 reached |= op->res[i]->aux != NULL;
             if (!reached || op->code == IR_OP_sin || op->code == IR_OP_cos)
                 continue;
-            for (int i = 0; i < op->narg; i++)
+            int n = op->code == IR_OP_rotary ? 1 : op->narg;
+            for (int i = 0; i < n; i++)
                 if (ir_dtypes[op->arg[i]->type->dtype].is_float)
                     op->arg[i]->aux = &yes;
         }

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "canon_int.h"
 #include "recognise_int.h"
 
 enum { MAX_DEPTH = 32 };
@@ -239,4 +240,74 @@ view_is(const view *v, int n, const int64_t *size, const int64_t *stride)
     int na = joined(v->natom, a[0], a[1]), nb = joined(n, b[0], b[1]);
     size_t bytes = sizeof(int64_t) * (size_t)na;
     return na == nb && !memcmp(a[0], b[0], bytes) && !memcmp(a[1], b[1], bytes);
+}
+
+/* ---- heads ---- */
+
+static bool
+heads_fit(const view *v, const head_view *h, bool by_token)
+{
+    const ir_type *t = v->base->type;
+    int64_t c = t->dim[2], row = t->dim[1] * c;
+    int64_t first[] = {t->dim[0], h->heads, h->group, t->dim[1], h->d};
+    int64_t stride1[] = {row, h->stride, 0, c, 1};
+    int64_t second[] = {t->dim[0], t->dim[1], h->heads, h->group, h->d};
+    int64_t stride2[] = {row, c, h->stride, 0, 1};
+    return view_is(v, 5, by_token ? second : first, by_token ? stride2 : stride1) &&
+           h->stride >= h->d && v->offset >= 0 &&
+           v->offset + (h->heads - 1) * h->stride + h->d <= c;
+}
+
+bool
+view_heads(const view *v, int64_t heads, int64_t d, bool by_token, head_view *out)
+{
+    if (v->base->type->rank != 3)
+        return false;
+    for (int64_t group = 1; group <= heads; group++) {
+        *out = (head_view){v->offset, heads / group, group, d, d};
+        if (heads % group)
+            continue;
+        if (heads_fit(v, out, by_token))
+            return true;
+        for (int k = 0; k < v->natom && group < heads; k++) {
+            out->stride = v->stride[k];
+            if (heads_fit(v, out, by_token))
+                return true;
+        }
+    }
+    return false;
+}
+
+static ir_value *
+slice_of(ir_op *at, ir_value *x, int axis, int64_t start, int64_t n)
+{
+    ir_type t = *x->type;
+    if (t.dim[axis] == n)
+        return x;
+    t.dim[axis] = n;
+    ir_builder b = ir_at(at);
+    ir_attr attr[] = {ir_attr_i(IR_ATTR_axis, axis), ir_attr_i(IR_ATTR_start, start)};
+    return ir_emit(&b, IR_OP_slice, NULL, 1, &x, 2, attr, ir_type_intern(b.m->ctx, &t));
+}
+
+ir_value *
+view_emit_heads(ir_op *at, ir_value *base, const head_view *h, bool by_token,
+                const ir_type *type)
+{
+    const ir_type *t = base->type;
+    ef_ctx *ctx = at->block->func->module->ctx;
+    int64_t within = h->offset % h->stride, first = h->offset - within;
+    if (within + h->d > h->stride || first + h->heads * h->stride > t->dim[2]) {
+        if (h->stride != h->d) /* a head would lie across two pieces */
+            return NULL;
+        within = 0, first = h->offset;
+    }
+    int64_t dim[] = {t->dim[0], t->dim[1], h->heads, h->stride}, perm[] = {0, 2, 1, 3};
+    ir_value *x = slice_of(at, base, 2, first, h->heads * h->stride);
+    x = canon_reshape(at, x, ir_type_get(ctx, t->dtype, 4, dim));
+    x = slice_of(at, x, 3, within, h->d);
+    ir_attr swap = ir_attr_l(IR_ATTR_perm, 4, perm);
+    if (!by_token)
+        x = canon_emit(at, IR_OP_transpose, x, &swap, NULL);
+    return canon_reshape(at, x, type);
 }
