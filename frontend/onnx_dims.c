@@ -3,6 +3,9 @@
  * Inputs of token ids and their like are [batch, sequence]: which dim --batch and --seq
  * mean follows from the position, whatever the file calls it. Dims of one name are one
  * dim. A size that stands in the file is taken; an option that says otherwise is an error.
+ *
+ * Decoders that were exported for generation take the keys and values of past tokens: they
+ * get none, so what is computed is the model without a cache.
  */
 #include "import_int.h"
 
@@ -18,6 +21,7 @@ typedef struct want { /* where a dim gets its size from */
     int axis;
     int64_t given; /* by --batch or --seq; 0: not */
     int64_t fixed; /* in the file; 0: symbolic */
+    bool past;     /* how many past positions there are: none */
 } want;
 
 /* ---- --dim NAME=N ---- */
@@ -61,6 +65,35 @@ is_tokens(const Onnx__TypeProto__Tensor *t)
            !ir_dtypes[d].is_float;
 }
 
+/* Keys or values of past tokens, [batch, heads, positions, head size]. */
+static bool
+is_past(const Onnx__ValueInfoProto *in)
+{
+    const char *name = fe_str(in->name);
+    return strstr(name, "past_key") || strstr(name, "past_value") ||
+           !strncmp(name, "past.", 5);
+}
+
+/* Does a merged decoder look at its cache? */
+static bool
+is_branch(const Onnx__ValueInfoProto *in)
+{
+    return !strcmp(fe_str(in->name), "use_cache_branch");
+}
+
+/* The dimension of past positions: the symbolic one that is called so, else the third. */
+static int
+past_axis(const Onnx__TypeProto__Tensor *t)
+{
+    for (size_t i = 0; i < t->shape->n_dim; i++) {
+        const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
+        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+            strstr(fe_str(d->dim_param), "past"))
+            return (int)i;
+    }
+    return t->shape->n_dim == 4 ? 2 : -1;
+}
+
 static want
 want_of(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
 {
@@ -76,10 +109,13 @@ want_of(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
                    : ef_internf(im->ctx, "%s.%d", w.input, axis);
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
         w.fixed = d->dim_value;
+    w.past = is_past(in) && axis == past_axis(t);
     if (is_tokens(t)) {
         w.option = axis ? "--seq" : "--batch";
         w.given = axis ? cfg->seq : cfg->batch;
     }
+    if (is_branch(in) && !w.fixed)
+        w.given = 1;
     if (cfg->any_size && !w.given && !w.fixed)
         w.given = axis ? ANY_TOKENS : 1;
     return w;
@@ -117,6 +153,14 @@ bind_fixed(fe_imp *im, const want *w)
 static bool
 bind(fe_imp *im, const want *w)
 {
+    if (w->past && w->fixed)
+        return ef_error(im->ctx, NULL, E_ONNX_INPUT, w->input,
+                        ef_internf(im->ctx,
+                                   "the file fixes %lld past positions: training has "
+                                   "none, export with a symbolic number of them",
+                                   (long long)w->fixed));
+    if (w->past)
+        return true;
     if (w->fixed)
         return bind_fixed(im, w);
     const fe_dim given = {w->key, w->option, w->given}, *d = dim_of(im, w->key);
@@ -140,12 +184,12 @@ check_input(fe_imp *im, const Onnx__ValueInfoProto *in)
     bool tensor =
         in->type && in->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     const Onnx__TypeProto__Tensor *t = tensor ? in->type->tensor_type : NULL;
-    if (strstr(name, "past_key") || !strncmp(name, "past.", 5) ||
-        !strcmp(name, "use_cache_branch"))
-        what = "a cache of past keys and values is not supported: export without past "
-               "(use_cache=False, optimum: --task text-generation)";
-    else if (!t || !t->shape)
+    if (!t || !t->shape)
         what = "has no shape";
+    else if (is_past(in) && past_axis(t) < 0)
+        what =
+            "is a cache whose dimension of past positions is unknown: export without "
+            "past (use_cache=False, optimum: --task text-generation)";
     else if (fe_dtype(t->elem_type) == IR_NDTYPES)
         what =
             ef_internf(im->ctx, "type %s is not supported", fe_type_name(t->elem_type));
@@ -201,8 +245,8 @@ sizes_of(fe_imp *im, const Onnx__ValueInfoProto *in, ef_map *said, int64_t *size
     for (size_t k = 0; k < in->type->tensor_type->shape->n_dim; k++) {
         want w = want_of(im, in, (int)k);
         fe_dim *d = dim_of(im, w.key);
-        size[k] = w.fixed ? w.fixed : d ? d->size : 0;
-        if (size[k])
+        size[k] = w.past ? 0 : w.fixed ? w.fixed : d ? d->size : 0;
+        if (size[k] || w.past)
             continue;
         ok = false;
         if (!ef_map_has(said, w.key))
@@ -243,6 +287,20 @@ check_options(fe_imp *im, const inputs *ins)
     return true;
 }
 
+/* An input that holds nothing, or a flag that is not set. */
+static void
+make_nothing(fe_imp *im, const Onnx__ValueInfoProto *in, const int64_t *size)
+{
+    const Onnx__TypeProto__Tensor *t = in->type->tensor_type;
+    int rank = (int)t->shape->n_dim;
+    ir_dtype d = fe_dtype(t->elem_type);
+    d = d == IR_BOOL ? d : ir_dtypes[d].is_float ? IR_F32 : IR_I64;
+    const ir_type *type = ir_type_get(im->ctx, d, rank, size);
+    double *x = EF_NEWN(im->arena, double, ir_type_count(type) + 1);
+    ef_map_set(im->arena, &im->vals, ef_intern(im->ctx, fe_str(in->name)),
+               fe_known_val(im, type, x));
+}
+
 /* Arguments hold integers whatever the file's type is: that is what data files hold. */
 static void
 make_arg(fe_imp *im, const Onnx__ValueInfoProto *in, const int64_t *size)
@@ -281,7 +339,8 @@ check_float(fe_imp *im, const Onnx__ValueInfoProto *in)
 {
     ir_dtype d = fe_dtype(in->type->tensor_type->elem_type);
     const char *name = ef_intern(im->ctx, fe_str(in->name));
-    return !ir_dtypes[d].is_float || strstr(name, "mask") || !is_read(im, name) ||
+    return !ir_dtypes[d].is_float || strstr(name, "mask") || is_past(in) ||
+           !is_read(im, name) ||
            ef_error(
                im->ctx, NULL, E_ONNX_INPUT, name,
                "inputs of real numbers are not supported: efficc trains on token ids");
@@ -309,7 +368,9 @@ fe_inputs(fe_imp *im)
         ir_dtype d = fe_dtype(in->type->tensor_type->elem_type);
         bool unused_float =
             ir_dtypes[d].is_float && !is_read(im, ef_intern(im->ctx, fe_str(in->name)));
-        if (!unused_float)
+        if (is_past(in) || is_branch(in))
+            make_nothing(im, in, size[i]);
+        else if (!unused_float)
             make_arg(im, in, size[i]);
     }
     return ok;

@@ -201,14 +201,21 @@ op_tile(fe_call *c)
 
 /* ---- parts ---- */
 
+/* Empty operands, such as the keys of an empty past, are left out. */
 bool
 op_concat(fe_call *c)
 {
     fe_val **v = EF_NEWN(c->im->arena, fe_val *, c->n->nin + 1);
     int n = 0, axis;
-    for (int i = 0; i < c->n->nin; i++)
-        if (!(v[n++] = fe_in(c, i)))
+    for (int i = 0; i < c->n->nin; i++) {
+        fe_val *part = fe_in(c, i);
+        if (!part)
             return false;
+        if (n && !ir_type_count(v[n - 1]->type))
+            n--;
+        if (!n || ir_type_count(part->type))
+            v[n++] = part;
+    }
     if (!n || !fe_axis(c, fe_attr_i(c, "axis", 0), v[0]->type->rank, &axis))
         return n ? false : fe_fail(c, "no operands");
     return fe_result(c, fe_concat(c, n, v, axis));
@@ -321,120 +328,6 @@ op_slice(fe_call *c)
         v = slice_axis(c, v, axis, &b, i);
     }
     return fe_result(c, v);
-}
-
-/* ---- by index ---- */
-
-bool
-op_gather(fe_call *c)
-{
-    fe_val *v = fe_in(c, 0), *at = v ? fe_in(c, 1) : NULL;
-    int axis;
-    if (!at || !fe_axis(c, fe_attr_i(c, "axis", 0), v->type->rank, &axis))
-        return false;
-    if (at->type->dtype != IR_I64)
-        return fe_fail(c, "indices are %s", ir_type_text(c->im->ctx, at->type));
-    fe_val *y = fe_gather(c, v, at, axis);
-    if (y && !v->data && at->data && axis == 0 && v->type->rank == 2 &&
-        y->type->rank > 1) {
-        c->im->positions = v->type->dim[0];
-        c->im->positions_of = v->v->name;
-    }
-    return fe_result(c, y);
-}
-
-/* Rows of v, seen as [rows, rest], whose row is the index over its first k dims. */
-typedef struct rows {
-    int k;
-    int64_t n, rest; /* product of the first k dims, and of the others */
-} rows;
-
-static bool
-rows_of(fe_call *c, const ir_type *t, const ir_type *index, rows *r)
-{
-    *r = (rows){.n = 1, .rest = 1};
-    if (index->dtype != IR_I64 || !index->rank || index->dim[index->rank - 1] < 1 ||
-        index->dim[index->rank - 1] > t->rank)
-        return fe_fail(c, "indices %s do not fit %s", ir_type_text(c->im->ctx, index),
-                       ir_type_text(c->im->ctx, t));
-    r->k = (int)index->dim[index->rank - 1];
-    for (int i = 0; i < t->rank; i++)
-        *(i < r->k ? &r->n : &r->rest) *= t->dim[i];
-    return true;
-}
-
-/* [.., k] indices as [m] row numbers; negative ones count from the end. */
-static fe_val *
-row_numbers(fe_call *c, fe_val *index, const ir_type *t, const rows *r)
-{
-    int64_t m = ir_type_count(index->type) / r->k, stride = r->n;
-    fe_val *sum = NULL, *flat = fe_reshape(c, index, 2, (int64_t[]){m, r->k});
-    for (int i = 0; flat && i < r->k; i++) {
-        stride /= t->dim[i] ? t->dim[i] : 1;
-        fe_val *x = fe_reshape(c, fe_slice(c, flat, 1, i, 1, 1), 1, &m);
-        fe_val *dim = fe_num(c, IR_I64, (double)t->dim[i]);
-        fe_val *pick[] = {x ? fe_ew2(c, IR_OP_lt, x, fe_num(c, IR_I64, 0)) : NULL,
-                          x ? fe_ew2(c, IR_OP_add, x, dim) : NULL, x};
-        x = fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL);
-        x = x ? fe_ew2(c, IR_OP_mul, x, fe_num(c, IR_I64, (double)stride)) : NULL;
-        sum = !i ? x : x && sum ? fe_ew2(c, IR_OP_add, sum, x) : NULL;
-    }
-    return sum;
-}
-
-bool
-op_gather_nd(fe_call *c)
-{
-    fe_val *v = fe_in(c, 0), *index = v ? fe_in(c, 1) : NULL;
-    rows r;
-    if (!index)
-        return false;
-    if (fe_attr_i(c, "batch_dims", 0))
-        return fe_fail(c, "batch_dims is not supported");
-    if (!rows_of(c, v->type, index->type, &r))
-        return false;
-    int64_t dim[2 * IR_MAX_RANK];
-    int rank = index->type->rank - 1;
-    memcpy(dim, index->type->dim, sizeof *dim * (size_t)rank);
-    for (int i = r.k; i < v->type->rank; i++)
-        dim[rank++] = v->type->dim[i];
-    const ir_type *t = v->type;
-    fe_val *y = fe_gather(c, fe_reshape(c, v, 2, (int64_t[]){r.n, r.rest}),
-                          row_numbers(c, index, t, &r), 0);
-    return y && fe_result(c, fe_reshape(c, y, rank, dim));
-}
-
-/* Known indices only: the result's rows are gathered from those of both operands. */
-bool
-op_scatter_nd(fe_call *c)
-{
-    fe_val *v = fe_in(c, 0), *index = v ? fe_in(c, 1) : NULL;
-    fe_val *with = index ? fe_in(c, 2) : NULL;
-    rows r;
-    if (!with || !rows_of(c, v->type, index->type, &r))
-        return false;
-    if (strcmp(fe_attr_s(c, "reduction", "none"), "none"))
-        return fe_fail(c, "reduction is not supported");
-    fe_val *to = row_numbers(c, index, v->type, &r);
-    if (!to || !to->data)
-        return to && fe_fail(c, "indices depend on the data, which is not supported");
-    int64_t m = ir_type_count(to->type);
-    double *from = EF_NEWN(c->im->arena, double, r.n + 1);
-    for (int64_t i = 0; i < r.n; i++)
-        from[i] = (double)i;
-    for (int64_t i = 0; i < m; i++) {
-        if (to->data[i] < 0 || to->data[i] >= (double)r.n)
-            return fe_fail(c, "an index is outside of the operand");
-        from[(int64_t)to->data[i]] = (double)(r.n + i);
-    }
-    if (ir_type_count(with->type) != m * r.rest)
-        return fe_fail(c, "updates are %s, expected %lld elements",
-                       ir_type_text(c->im->ctx, with->type), (long long)(m * r.rest));
-    fe_val *both[] = {fe_reshape(c, v, 2, (int64_t[]){r.n, r.rest}),
-                      fe_reshape(c, with, 2, (int64_t[]){m, r.rest})};
-    fe_val *index_of = fe_known_val(c->im, fe_type(c, IR_I64, 1, &r.n), from);
-    fe_val *y = fe_gather(c, fe_concat(c, 2, both, 0), index_of, 0);
-    return y && fe_result(c, fe_reshape(c, y, v->type->rank, v->type->dim));
 }
 
 /* What is above (or below) diagonal k stays, the rest becomes 0. */

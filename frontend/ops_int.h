@@ -17,13 +17,12 @@ fe_clamp(int64_t x, int64_t lo, int64_t hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
+/* What FusedGemm names as its activation; NULL: said why. */
+fe_val *fe_activation(fe_call *, const char *name, fe_val *);
+
 typedef bool fe_builder(fe_call *);
-fe_builder op_ew1, op_ew2, op_pow, op_mod, op_fold_ew, op_clip, op_gelu, op_where,
-    op_cast, op_cast_like, op_identity, op_dropout, op_matmul, op_gemm, op_reduce,
-    op_cumsum, op_softmax_flat, op_softmax, op_layernorm;
-fe_builder op_reshape, op_flatten, op_squeeze, op_unsqueeze, op_transpose, op_expand,
-    op_tile, op_concat, op_split, op_slice, op_gather, op_gather_nd, op_scatter_nd,
-    op_trilu;
-fe_builder op_constant, op_constant_of_shape, op_shape, op_size, op_range, op_if;
+#define ONNX(op, domain, since, until, builder, code, attrs) fe_builder op_##builder;
+#include "onnx_ops.def"
+#undef ONNX
 
 #endif

@@ -95,6 +95,10 @@ model_element(Onnx__TensorProto *t, int64_t i, double x)
                                                    : x <= -0x1p63 ? INT64_MIN
                                                                   : (int64_t)x;
         break;
+    case 2:
+    case 3:
+        t->raw_data.data[i] = (uint8_t)(int)x;
+        break;
     default:
         t->raw_data.data[i] = x != 0;
     }
@@ -107,7 +111,8 @@ model_tensor(model *m, const char *name)
     static const struct {
         const char *name;
         int type, bytes;
-    } types[] = {{"f32", 1, 4}, {"i32", 6, 4}, {"i64", 7, 8}, {"bool", 9, 1}};
+    } types[] = {{"f32", 1, 4},  {"i32", 6, 4}, {"i64", 7, 8},
+                 {"bool", 9, 1}, {"u8", 2, 1},  {"i8", 3, 1}};
     MODEL_NEW(m, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT, t);
     const char *type = model_word(m, "[");
     int bytes = 1;
@@ -217,9 +222,11 @@ model_node(model *m, Onnx__GraphProto *g, char *name, char *outs)
 {
     MODEL_NEW(m, Onnx__NodeProto, ONNX__NODE_PROTO__INIT, n);
     n->name = name;
-    for (char *save, *w = strtok_r(outs, ", ", &save); w;
-         w = strtok_r(NULL, ", ", &save))
+    for (char *w; (w = strsep(&outs, ","));) {
+        w += strspn(w, " ");
+        w[strcspn(w, " ")] = '\0';
         MODEL_PUSH(m, n->output, n->n_output, w);
+    }
     char *op = model_word(m, "("), *colon = strstr(op, "::");
     if (colon) {
         n->domain = ef_strndup(m->a, op, (size_t)(colon - op));
@@ -321,11 +328,14 @@ model_new(int opset, const char *text)
     set->has_version = 1;
     set->version = opset;
     MODEL_PUSH(&m, p->opset_import, p->n_opset_import, set);
-    MODEL_NEW(&m, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO__INIT, other);
-    other->domain = ef_strdup(m.a, "com.example");
-    other->has_version = 1;
-    other->version = 1;
-    MODEL_PUSH(&m, p->opset_import, p->n_opset_import, other);
+    static const char *const others[] = {"com.example", "com.microsoft"};
+    for (size_t i = 0; i < EF_COUNT(others); i++) {
+        MODEL_NEW(&m, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO__INIT, o);
+        o->domain = ef_strdup(m.a, others[i]);
+        o->has_version = 1;
+        o->version = 1;
+        MODEL_PUSH(&m, p->opset_import, p->n_opset_import, o);
+    }
     g->name = ef_strdup(m.a, "test");
     m.s = text;
     model_statements(&m, g);

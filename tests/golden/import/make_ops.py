@@ -13,7 +13,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+TYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "bool": np.bool_, "u8": np.uint8, "i8": np.int8}
 BASE = ("emb.weight = f32[16,4] ~1 | pos.weight = f32[16,4] ^2 | x = Gather(emb.weight, ids) | "
         "p = Gather(pos.weight, ids) | xb = Cast(mask) to=9 | ")
 IDS = np.array([[1, 15, 7], [3, 0, 9]])
@@ -102,7 +102,8 @@ class Text:
                 while self.rest and self.rest[0] not in "|}" and not self.rest.startswith("->"):
                     k, v = self.attribute()
                     attrs[k] = v
-                nodes.append(helper.make_node(op, ins if ins != [""] else [], [o.strip() for o in outs.split(",")], name or None, **attrs))
+                domain, _, op = op.rpartition("::")
+                nodes.append(helper.make_node(op, ins if ins != [""] else [], [o.strip() for o in outs.split(",")], name or None, domain=domain or None, **attrs))
             if not self.take("|"):
                 return nodes, tensors
 
@@ -113,7 +114,7 @@ def model(text, opset):
     info = helper.make_tensor_value_info
     graph = helper.make_graph(nodes, "ops", [info("ids", TensorProto.INT64, ["b", "s"]), info("mask", TensorProto.INT64, ["b", "s"])],
                               [info("out", TensorProto.FLOAT, None)], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=8)
 
 
 def run(text, opset):
