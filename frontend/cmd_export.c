@@ -238,6 +238,11 @@ run(exporter *e)
 int
 cmd_export(ef_ctx *ctx, const cmd_args *args)
 {
+    const ef_config *before = ctx->cfg;
+    ef_config cfg = *before;
+    cfg.hf_config = cmd_str(args, "hf-config");
+    cfg.follow_links = cmd_flag(args, "follow-links");
+    ctx->cfg = &cfg;
     exporter e = {.ctx = ctx, .args = args};
     e.peft.st.fd = e.weights.fd = e.head.fd = -1;
     rt_name = "efficc";
@@ -248,6 +253,7 @@ cmd_export(ef_ctx *ctx, const cmd_args *args)
     if (e.module)
         ir_module_free(e.module);
     fe_unload(e.model);
+    ctx->cfg = before;
     free(e.pool);
     free(e.beside);
     return code == RT_STOPPED ? RT_USER : code; /* a full disk */

@@ -16,6 +16,8 @@
 typedef struct fe_imp fe_imp;
 typedef struct fe_call fe_call;
 typedef struct fe_node fe_node;
+typedef struct fe_family fe_family; /* structure_int.h, and the next */
+typedef struct fe_layer fe_layer;
 
 typedef struct fe_row { /* one row of onnx_ops.def */
     const char *name, *domain;
@@ -74,6 +76,10 @@ typedef struct fe_param {
     bool tie_transposed;
     bool table, product; /* rows of it are looked up; it is read in other ways */
     const char *lookup;  /* name by the scope that looks rows up; NULL: unknown */
+    bool added;          /* an Add reads it */
+    bool shift;          /* it holds PyTorch's parameter + 1 */
+    bool lead;           /* its first dim, 1, is not in PyTorch's */
+    bool some_rows;      /* it holds only some rows of PyTorch's */
     EF_VEC(struct fe_param *) copies;
     ir_param *ir; /* NULL until first used */
 } fe_param;
@@ -101,6 +107,13 @@ typedef struct fe_dim {      /* a symbolic dimension with its size */
     int64_t size;
 } fe_dim;
 
+typedef struct fe_config {    /* config.json of the model's repository */
+    const char *type;         /* model_type */
+    const char *architecture; /* the first of them; NULL: not said */
+    bool untied;              /* it says that no matrices are tied */
+    int64_t layers;           /* 0: not said */
+} fe_config;
+
 struct fe_imp {
     ef_ctx *ctx;
     fe_model *f;
@@ -118,6 +131,10 @@ struct fe_imp {
     EF_VEC(const char *) layers;  /* "transformer.h.0", .. in order */
     EF_VEC(const char *) dropped; /* graph outputs that are left out */
     const char *prefix;           /* PyTorch names = prefix + scope; "" as a rule */
+    EF_VEC(fe_layer *) structure; /* of layers, whatever they are called */
+    const fe_config *config;      /* NULL: not given */
+    const fe_family *family;      /* NULL: unknown */
+    const char *base;             /* what stands before the layers' names */
     int64_t batch, seq;           /* 0: no input has them */
     int nunit;
     int64_t positions; /* rows of the table that constant indices read; 0: none */

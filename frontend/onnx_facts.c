@@ -5,7 +5,7 @@
  * ids with; classes are the columns of logits. Tables of sines, cosines and masks are no
  * weights and become constants.
  */
-#include "import_int.h"
+#include "structure_int.h"
 
 #include <string.h>
 
@@ -269,24 +269,6 @@ free_constants(fe_imp *im)
             op->res[i]->aux = NULL;
 }
 
-/* ---- names ---- */
-
-static const char *
-family_of(const fe_imp *im)
-{
-    static const struct {
-        const char *part, *family;
-    } rows[] = {{"distilbert", "distilbert"},      {"roberta", "roberta"},
-                {"transformer.h.", "gpt2"},        {"gpt_neox", "gpt-neox"},
-                {"decoder.layers", "opt"},         {"model.layers", "llama"},
-                {"token_type_embeddings", "bert"}, {"bert.", "bert"}};
-    for (size_t r = 0; r < EF_COUNT(rows); r++)
-        for (int i = 0; i < im->m->params.n; i++)
-            if (strstr(im->m->params.at[i]->value->name, rows[r].part))
-                return rows[r].family;
-    return NULL;
-}
-
 bool
 fe_facts(fe_imp *im)
 {
@@ -299,9 +281,8 @@ fe_facts(fe_imp *im)
     put_int(im, "seq", im->seq);
     find_pad(im);
     find_labels(im);
-    const char *family = family_of(im);
-    if (family)
-        ir_meta_set(im->m, "family", family);
+    if (im->family)
+        ir_meta_set(im->m, "family", im->family->name);
     ir_meta_set(im->m, "exporter",
                 ef_internf(im->ctx, "%s%s%s, IR %lld, opset %d",
                            fe_str(p->producer_name), p->producer_version ? " " : "",

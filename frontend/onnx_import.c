@@ -4,7 +4,7 @@
  * outputs are returned, what nobody reads is dropped, and what passes have to know of the
  * model is written into meta and the report.
  */
-#include "import_int.h"
+#include "structure_int.h"
 
 #include <string.h>
 
@@ -98,9 +98,10 @@ import(fe_imp *im)
     fe_graph_order(im, im->main);
     if (!fe_graph_supported(im, im->main))
         return false;
+    fe_find_structure(im);
     fe_units(im);
-    if (!fe_inputs(im) || !fe_params(im) || !fe_ties(im) || !fe_run(im, im->main) ||
-        !make_ret(im))
+    if (!fe_read_config(im) || !fe_inputs(im) || !fe_params(im) || !fe_ties(im) ||
+        !fe_run(im, im->main) || !make_ret(im))
         return false;
     drop_dead(im->m);
     fe_record_params(im);

@@ -12,7 +12,7 @@
  * becomes a param of its own. A module that runs several times names it the same each time
  * and stays one.
  */
-#include "import_int.h"
+#include "structure_int.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -54,6 +54,8 @@ leaf_of(const fe_node *n, int input)
         {"Gemm", {NULL, "weight", "bias"}},
         {"Gather", {"weight", NULL, NULL}},
         {"LayerNormalization", {NULL, "weight", "bias"}},
+        {"RMSNormalization", {NULL, "weight", NULL}},
+        {"SimplifiedLayerNormalization", {NULL, "weight", NULL}},
         {"Add", {"bias", "bias", NULL}},
         {"Mul", {"weight", "weight", NULL}},
     };
@@ -272,9 +274,11 @@ join(fe_imp *im, fe_param *p, const fe_use *u)
 {
     ef_map_set(im->arena, &im->use, &u->node->p->input[u->input], p);
     p->unit = p->unit < 0 || p->unit == u->owner->unit ? u->owner->unit : 0;
-    bool table = u->input == 0 && !strcmp(fe_str(u->node->p->op_type), "Gather");
+    const char *op = fe_str(u->node->p->op_type);
+    bool table = u->input == 0 && !strcmp(op, "Gather");
     p->table |= table;
     p->product |= !table;
+    p->added |= !strcmp(op, "Add");
     if (table && !p->lookup)
         p->lookup = scope_name(im, u, p->t->rank);
 }
@@ -329,6 +333,7 @@ fe_params(fe_imp *im)
             return false;
         group_uses(im, im->weights.at[i]);
     }
+    fe_rename(im);
     return true;
 }
 
@@ -367,7 +372,8 @@ read_values(fe_imp *im, const fe_tensor *t, ir_param *p)
 bool
 fe_make_param(fe_imp *im, fe_param *p)
 {
-    const ir_type *type = ir_type_get(im->ctx, IR_F32, p->t->rank, p->t->dim);
+    const ir_type *type =
+        ir_type_get(im->ctx, IR_F32, p->t->rank - p->lead, p->t->dim + p->lead);
     bool root = p->copies.n || p->unit < 0;
     ir_param *ir =
         ir_param_new(im->m, p->hf ? p->hf : p->key, type, IR_TRAIN, root ? 0 : p->unit);
@@ -376,6 +382,7 @@ fe_make_param(fe_imp *im, fe_param *p)
     ir->loc = p->onnx;
     ir->hf = p->hf;
     ir->transposed = p->transposed;
+    ir->shift = p->shift;
     for (int i = 0; i < p->copies.n; i++)
         ef_push(im->m->arena, ir->also,
                 ef_internf(im->ctx, "%c%s", p->copies.at[i]->tie_transposed ? 'T' : '=',
@@ -398,5 +405,7 @@ fe_param_val(fe_call *c, fe_param *p)
     if (!root->ir && !fe_make_param(im, root))
         return NULL;
     fe_val *v = fe_ir_val(im, root->ir->value);
+    if (p->lead)
+        v = fe_reshape(c, v, p->t->rank, p->t->dim);
     return p->tie_transposed ? fe_permute(c, v, (int64_t[]){1, 0}) : v;
 }

@@ -129,6 +129,37 @@ report_params(fe_imp *im)
                   "", (long long)half);
 }
 
+/* Weights without PyTorch's name, and those that are not quite PyTorch's. */
+static void
+report_names(fe_imp *im)
+{
+    ef_buf b = {.arena = im->arena};
+    int nameless = 0, shifted = 0;
+    for (int i = 0; i < im->m->params.n; i++) {
+        const ir_param *p = im->m->params.at[i];
+        shifted += p->shift != 0;
+        if (p->cls == IR_TRAIN && !p->hf && nameless++ < NAMES_SHOWN)
+            ef_putf(&b, "%s%s", b.n ? ", " : "", p->value->name);
+    }
+    if (nameless)
+        ef_report(im->ctx, "%-11s no PyTorch name: %s%s%s", "", b.s,
+                  nameless > NAMES_SHOWN ? ", .." : "",
+                  im->config ? "" : "; --hf-config config.json may tell");
+    if (shifted)
+        ef_report(im->ctx,
+                  "%-11s %d norms hold 1 + weight, as Gemma's; the weight decays, and "
+                  "is what model.safetensors gets",
+                  "", shifted);
+    for (int i = 0; i < im->params.n; i++) {
+        const fe_param *p = im->params.at[i];
+        if (p->some_rows && p->ir)
+            ef_report(im->ctx,
+                      "%-11s %s holds %lld rows of %s: set max_position_embeddings to "
+                      "that in config.json",
+                      "", p->onnx, (long long)p->t->dim[p->lead], p->hf);
+    }
+}
+
 static void
 report_ties(fe_imp *im)
 {
@@ -176,6 +207,7 @@ fe_report_import(fe_imp *im)
     report_outputs(im);
     report_units(im);
     report_params(im);
+    report_names(im);
     report_ties(im);
     report_unshared(im);
     if (im->dropout)

@@ -214,6 +214,8 @@ consider_all(ties *x, bool tables)
 bool
 fe_ties(fe_imp *im)
 {
+    if (im->config && im->config->untied)
+        return true;
     ties x = {.im = im, .fd = -1};
     x.a = ef_alloc(im->arena, TILE * TILE / 4 * ELEMENT_MAX);
     x.b = ef_alloc(im->arena, TILE * TILE / 4 * ELEMENT_MAX);

@@ -2,14 +2,15 @@
  *
  * A layer shows in scopes ("bert.encoder.layer.0.attention") or, in files without scopes, in
  * the names of the weights that a node reads: the first number after a dot ends the layer's
- * name. Of all stems ("bert.encoder.layer") the one with the most nodes is the stack. A node
+ * name. Of all stems ("bert.encoder.layer") the one with the most nodes is the stack. A file
+ * without such names has the layers that its structure shows. A node
  * without a layer of its own belongs where its latest operand does; after the last layer
  * that is the head. What depends on nothing but weights and constants goes to its reader.
  *
  * Nodes are then sorted by unit, and stay sorted by operands: a unit is never smaller than
  * that of an operand.
  */
-#include "import_int.h"
+#include "structure_int.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -86,6 +87,46 @@ find_layers(fe_imp *im)
             ef_map_set(im->arena, &index, layer, (void *)(intptr_t)im->layers.n);
         }
         n->layer = (int)(intptr_t)ef_map_get(&index, layer) - 1;
+    }
+}
+
+/* The node and the norm whose result it reads belong to a layer. */
+static void
+put_in_layer(fe_imp *im, fe_node *n, int layer)
+{
+    enum { NORM = 10 }; /* nodes of one */
+    for (int i = 0; n && i < NORM && n->layer < 0; i++) {
+        n->layer = layer;
+        n = fe_maker(im, n, 0);
+        if (n && (!strcmp(fe_str(n->p->op_type), "Add") || fe_matrix_of(im, n)))
+            break; /* the residual stream, or the product before */
+    }
+}
+
+/* Do names tell of fewer layers than there are? Vectors that layers share have one name. */
+static bool
+names_tell_less(const fe_imp *im)
+{
+    bool scopes = false;
+    for (int i = 0; i < im->main->order.n; i++)
+        scopes |= im->main->order.at[i]->scope != NULL;
+    return im->structure.n > im->layers.n && !(scopes && im->layers.n);
+}
+
+static void
+layers_by_structure(fe_imp *im)
+{
+    im->layers.n = 0;
+    for (int i = 0; i < im->main->order.n; i++)
+        im->main->order.at[i]->layer = -1;
+    for (int i = 0; i < im->structure.n; i++) {
+        const fe_layer *l = im->structure.at[i];
+        fe_node *const parts[] = {l->q.at[0], l->k.at[0], l->v.at[0], l->o,
+                                  l->in[0],   l->in[1],   l->fc2};
+        ef_push(im->arena, im->layers, ef_internf(im->ctx, "layer %d", i));
+        for (size_t k = 0; k < EF_COUNT(parts); k++)
+            if (parts[k])
+                put_in_layer(im, parts[k], i);
     }
 }
 
@@ -177,6 +218,8 @@ void
 fe_units(fe_imp *im)
 {
     find_layers(im);
+    if (names_tell_less(im))
+        layers_by_structure(im);
     forward_units(im);
     ef_map feeds = {0};
     find_head(im, &feeds);

@@ -3,7 +3,7 @@
  * To put other weights into a file, their names, ties and layouts are all that has to be
  * known; so this works for files that can not be trained, such as decoders with a cache.
  */
-#include "import_int.h"
+#include "structure_int.h"
 
 #include <string.h>
 
@@ -148,8 +148,9 @@ import(fe_imp *im)
 {
     im->main = fe_graph_new(im, im->f->proto->graph);
     fe_graph_order(im, im->main);
+    fe_find_structure(im);
     fe_units(im);
-    if (!fe_params(im) || !fe_ties(im))
+    if (!fe_read_config(im) || !fe_params(im) || !fe_ties(im))
         return false;
     for (int i = 0; i < im->params.n; i++) {
         fe_param *p = im->params.at[i];

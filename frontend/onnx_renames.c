@@ -1,0 +1,284 @@
+/* onnx_renames.c -- names by family, for what neither the file nor scopes name.
+ *
+ * What stands before the layers of a family ("model.", "bert.", nothing in a model without a
+ * head) is read off the names that are there, else off the architecture in config.json.
+ *
+ * Exporters compute with what does not depend on the data. In Gemma's norms that is 1 +
+ * weight, which loses its name, as no other vector does: it is PyTorch's weight + 1. A file of
+ * fixed shapes has the first rows of the table of positions only.
+ */
+#include "structure_int.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static bool
+is_nameless(const fe_param *p)
+{
+    return !p->hf && p->t->count > 1;
+}
+
+static const char *
+in_base(fe_imp *im, const char *module)
+{
+    return ef_internf(im->ctx, "%s%s.weight", im->base, module);
+}
+
+/* ---- what stands before ---- */
+
+/* "model." of "model.layers.0.mlp.up_proj.weight"; NULL: it is no such name. */
+static const char *
+base_in(fe_imp *im, const char *name)
+{
+    const char *layers = im->family->layers;
+    size_t k = strlen(layers);
+    for (const char *s = strstr(name, layers); s; s = strstr(s + 1, layers))
+        if ((s == name || s[-1] == '.') && s[k] == '.' &&
+            isdigit((unsigned char)s[k + 1]))
+            return ef_internn(im->ctx, name, (size_t)(s - name));
+    return NULL;
+}
+
+/* Is the model the bare body, as "LlamaModel" in config.json says? */
+static bool
+is_bare(const fe_imp *im)
+{
+    const char *a = im->config ? im->config->architecture : NULL;
+    size_t n = a ? strlen(a) : 0;
+    return n > 5 && !strcmp(a + n - 5, "Model") && !strstr(a, "HeadModel");
+}
+
+static void
+find_base(fe_imp *im)
+{
+    for (int i = 0; i < im->params.n && !im->base; i++)
+        if (im->params.at[i]->hf)
+            im->base = base_in(im, im->params.at[i]->hf);
+    if (!im->base)
+        im->base = is_bare(im) ? "" : ef_internf(im->ctx, "%s.", im->family->base);
+}
+
+/* ---- norms of 1 + weight ---- */
+
+/* "a.input_layernorm.weight", "model.norm.weight" */
+static bool
+is_norm_name(const char *name)
+{
+    size_t n = strlen(name), k = strlen("norm.weight");
+    return n > k && !strcmp(name + n - k, "norm.weight");
+}
+
+static bool
+folds_norms(const fe_imp *im)
+{
+    if (im->config)
+        return !strncmp(im->config->type, "gemma", 5);
+    for (int i = 0; i < im->params.n; i++)
+        if (fe_is_torch_name(im->params.at[i]->key))
+            return true; /* names are kept, so the nameless was computed */
+    return false;
+}
+
+static void
+find_folded(fe_imp *im)
+{
+    bool folds = folds_norms(im);
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        bool scale = p->t->rank == 1 && p->hf && is_norm_name(p->hf);
+        p->shift = folds && scale && !fe_is_torch_name(p->key);
+    }
+}
+
+/* ---- tables ---- */
+
+/* The table of token ids: the one with most rows. */
+static fe_param *
+ids_table(fe_imp *im)
+{
+    fe_param *best = NULL;
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        if (p->table && p->t->rank == 2 && (!best || p->t->dim[0] > best->t->dim[0]))
+            best = p;
+    }
+    return best;
+}
+
+/* The newer exporter calls a tied table by its head. */
+static void
+name_ids(fe_imp *im)
+{
+    fe_param *p = ids_table(im);
+    const char *head = im->family->head;
+    if (!p || p->lookup)
+        return;
+    if (!p->hf || (head && !strcmp(p->hf, ef_internf(im->ctx, "%s.weight", head)))) {
+        p->hf = in_base(im, im->family->ids);
+        p->lookup = p->hf;
+    }
+}
+
+/* One that is added to embeddings, as it is, and says so by no name. */
+static void
+name_positions(fe_imp *im)
+{
+    const fe_param *ids = ids_table(im);
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        int rank = p->t->rank, lead = rank == 3 && p->t->dim[0] == 1;
+        bool table =
+            (rank == 2 || lead) && ids && p->t->dim[lead + 1] == ids->t->dim[1];
+        if (!table || p->unit || p->table || fe_is_torch_name(p->key) || !p->added)
+            continue;
+        p->hf = in_base(im, im->family->positions);
+        p->lead = lead;
+        p->transposed = false;
+        p->some_rows = true;
+        return;
+    }
+}
+
+/* ---- layers ---- */
+
+/* The param that a product reads as its matrix. */
+static fe_param *
+param_of_product(fe_imp *im, const fe_node *n)
+{
+    const char *name = n->in[1];
+    const fe_node *at = n;
+    int input = 1;
+    for (int hops = 0; hops < 4; hops++) {
+        fe_param *p = ef_map_get(&im->use, &at->p->input[input]);
+        const fe_node *d = ef_map_get(&im->main->producer, name);
+        if (p || !d || !d->nin)
+            return p;
+        at = d;
+        input = 0;
+        name = d->in[0];
+    }
+    return NULL;
+}
+
+static bool
+flips(const fe_node *n)
+{
+    const Onnx__AttributeProto *a = fe_node_attr(n->p, "transB");
+    return a && a->i;
+}
+
+static void
+name_product(fe_imp *im, const fe_node *n, int layer, fe_role role)
+{
+    const char *module = n ? fe_part(im->family, role) : NULL;
+    fe_param *p = module ? param_of_product(im, n) : NULL;
+    if (!p || !is_nameless(p))
+        return;
+    bool direct = ef_map_get(&im->use, &n->p->input[1]) == p;
+    p->hf = ef_internf(im->ctx, "%s%s.%d.%s.weight", im->base, im->family->layers,
+                       layer, module);
+    p->transposed = (direct && !flips(n)) != im->family->conv1d;
+}
+
+/* The param that a node scales by; NULL: none. */
+static fe_param *
+scale_of(fe_imp *im, const fe_node *n)
+{
+    for (int i = 0; n && i < n->nin; i++) {
+        fe_param *p = ef_map_get(&im->use, &n->p->input[i]);
+        if (p && p->t->rank == 1 && is_nameless(p))
+            return p;
+    }
+    return NULL;
+}
+
+static void
+name_norm(fe_imp *im, const fe_node *n, int layer, fe_role role)
+{
+    const char *module = fe_part(im->family, role);
+    fe_param *p = module ? scale_of(im, n) : NULL;
+    if (p)
+        p->hf = ef_internf(im->ctx, "%s%s.%d.%s.weight", im->base, im->family->layers,
+                           layer, module);
+}
+
+/* The norm of a product's result: the reader of which has a scale without a name. */
+static const fe_node *
+norm_behind(fe_imp *im, const fe_node *n)
+{
+    enum { STEPS = 8 };
+    for (int i = 0; n && i < STEPS; i++) {
+        const fe_users *u = fe_users_of(im->main, n->out[0]);
+        const fe_node *next = NULL;
+        for (int k = 0; k < u->node.n; k++) {
+            if (scale_of(im, u->node.at[k]))
+                return u->node.at[k];
+            if (!strcmp(fe_str(u->node.at[k]->p->op_type), "Mul") ||
+                !strcmp(fe_str(u->node.at[k]->p->op_type), "Cast") ||
+                !strcmp(fe_str(u->node.at[k]->p->op_type), "Div"))
+                next = u->node.at[k];
+        }
+        n = next;
+    }
+    return NULL;
+}
+
+static void
+name_layer(fe_imp *im, int i)
+{
+    const fe_layer *l = im->structure.at[i];
+    const fe_node *q = l->q.at[0], *k = l->k.at[0], *v = l->v.at[0];
+    bool fused = q == k && k == v;
+    name_product(im, q, i, fused ? FE_QKV : FE_Q);
+    if (!fused) {
+        name_product(im, k, i, FE_K);
+        name_product(im, v, i, FE_V);
+    }
+    name_product(im, l->o, i, FE_O);
+    name_product(im, l->in[0], i, l->in[1] ? FE_GATE : FE_FC1);
+    name_product(im, l->in[1], i, FE_UP);
+    name_product(im, l->fc2, i, FE_FC2);
+    name_norm(im, fe_maker(im, q, 0), i, FE_NORM_IN);
+    if (l->in[0])
+        name_norm(im, fe_maker(im, l->in[0], 0), i, FE_NORM_MID);
+    name_norm(im, norm_behind(im, l->o), i, FE_NORM_O);
+    if (l->fc2)
+        name_norm(im, norm_behind(im, l->fc2), i, FE_NORM_FC2);
+}
+
+/* The product that makes the graph's first output, and the norm before it. */
+static void
+name_head(fe_imp *im)
+{
+    for (int i = im->main->order.n - 1; i >= 0; i--) {
+        const fe_node *n = im->main->order.at[i];
+        if (!fe_matrix_of(im, n))
+            continue;
+        fe_param *p = param_of_product(im, n);
+        if (p && is_nameless(p) && im->family->head) {
+            p->hf = ef_internf(im->ctx, "%s.weight", im->family->head);
+            p->transposed = ef_map_get(&im->use, &n->p->input[1]) == p && !flips(n);
+        }
+        fe_param *norm = im->family->final ? scale_of(im, fe_maker(im, n, 0)) : NULL;
+        if (norm)
+            norm->hf = in_base(im, im->family->final);
+        return;
+    }
+}
+
+void
+fe_rename(fe_imp *im)
+{
+    fe_find_family(im);
+    if (im->family) {
+        find_base(im);
+        name_ids(im);
+        if (im->family->positions)
+            name_positions(im);
+        for (int i = 0; i < im->structure.n; i++)
+            name_layer(im, i);
+        if (im->structure.n)
+            name_head(im);
+    }
+    find_folded(im);
+}
