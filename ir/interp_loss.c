@@ -303,7 +303,8 @@ sgd_step(const ir_ev *e, const ir_hyper *h, int64_t i, double d)
 }
 
 /* AdamW as torch.optim.AdamW has it, but for one rounding of the parameter: decay and step
- * are subtracted together. */
+ * are subtracted together. Decay acts on PyTorch's parameter, of which ours is the sum with
+ * a shift. */
 bool
 ir_ev_optim(ir_ev *e)
 {
@@ -313,9 +314,10 @@ ir_ev_optim(ir_ev *e)
            wd = h->decay_all || p->type->rank >= 2 ? h->weight_decay : 0;
     double bc1 = 1 - pow(h->beta1, (double)h->step);
     double bc2 = sqrt(1 - pow(h->beta2, (double)h->step));
+    double shift = e->op->arg[0]->param->shift;
     int64_t n = isfinite(coef) ? ir_count(p) : 0;
     for (int64_t i = 0; i < n; i++) {
-        double g = e->arg[1]->data[i] * coef, decay = wd * p->data[i], step;
+        double g = e->arg[1]->data[i] * coef, decay = wd * (p->data[i] - shift), step;
         if (h->sgd) {
             step = sgd_step(e, h, i, decay + g);
             decay = 0;

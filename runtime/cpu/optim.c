@@ -10,7 +10,8 @@
  *     d = wd p + g,   m = momentum m + d,   p = p - lr m
  *     Nesterov's form:                      p = p - lr (d + momentum m)
  *     without momentum:                     p = p - (lr wd p + lr g)
- * Decay falls on params of rank >= 2, or on all under hyper.decay_all.
+ * Decay falls on params of rank >= 2, or on all under hyper.decay_all; where a param is
+ * PyTorch's plus a shift, it acts on PyTorch's.
  */
 #include "rt_cpu_int.h"
 #include "simd_int.h"
@@ -89,6 +90,7 @@ typedef struct update { /* one parameter */
     const float *g;
     int64_t n;
     bool decays;
+    float shift; /* p is PyTorch's parameter + shift */
     adam a;
 } update;
 
@@ -102,7 +104,7 @@ adam_range(const update *u, int64_t lo, int64_t hi)
         vf m = v_fma(v_load_to(u->m + i, left), v_set(a->b1), g * a->one_b1);
         vf v = v_fma(v_load_to(u->v + i, left), v_set(a->b2), g * g * a->one_b2);
         vf root = v_fma(v_sqrt(v), v_set(a->root), v_set(a->eps));
-        vf down = v_fma(p, v_set(a->decay), m * a->rate / root);
+        vf down = v_fma(p - u->shift, v_set(a->decay), m * a->rate / root);
         v_store_to(u->m + i, m, left);
         v_store_to(u->v + i, v, left);
         v_store_to(u->p + i, p - down, left);
@@ -117,7 +119,7 @@ momentum_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
     for (int64_t i = lo; i < hi; i += VW) {
         int64_t left = hi - i;
         vf p = v_load_to(u->p + i, left);
-        vf d = v_fma(p, v_set(decay), v_load_to(u->g + i, left) * u->a.coef);
+        vf d = v_fma(p - u->shift, v_set(decay), v_load_to(u->g + i, left) * u->a.coef);
         vf m = v_fma(v_load_to(u->m + i, left), v_set(mu), d);
         vf step = h->nesterov ? v_fma(m, v_set(mu), d) : m;
         v_store_to(u->m + i, m, left);
@@ -130,7 +132,7 @@ sgd_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
 {
     const float rate = (float)h->lr * u->a.coef, decay = u->a.decay;
     for (int64_t i = lo; i < hi; i++)
-        u->p[i] -= decay * u->p[i] + rate * u->g[i];
+        u->p[i] -= decay * (u->p[i] - u->shift) + rate * u->g[i];
 }
 
 /* Called by every thread of a team; no barrier, since params are independent. */
@@ -177,6 +179,7 @@ rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
                     .v = state_of(run, RT_STATE_V, q),
                     .n = q->n,
                     .decays = decays,
+                    .shift = q->shift,
                     .a = adam_of(h, *coef, decays)};
         apply(&u, h);
     }

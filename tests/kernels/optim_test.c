@@ -4,7 +4,13 @@
 enum { NUNIT = 2, NPARAM = 4, STEPS = 5 };
 static const rt_param params[NPARAM] = {
     {.name = "w", .cls = RT_TRAIN, .unit = 0, .offset = 0, .n = 3001, .rank = 2},
-    {.name = "b", .cls = RT_TRAIN, .unit = 0, .offset = 12032, .n = 70, .rank = 1},
+    {.name = "b",
+     .cls = RT_TRAIN,
+     .unit = 0,
+     .offset = 12032,
+     .n = 70,
+     .rank = 1,
+     .shift = 1},
     {.name = "frozen", .cls = RT_FROZEN, .unit = 1, .offset = 0, .n = 16, .rank = 2},
     {.name = "big", .cls = RT_TRAIN, .unit = 1, .offset = 64, .n = 40000, .rank = 3},
 };
@@ -70,14 +76,14 @@ reference(const rt_param *q, const rt_hyper *h, double coef, double *x[4])
     for (int64_t i = 0; i < q->n; i++) {
         double d = g[i] * coef;
         if (h->sgd) {
-            d += wd * p[i];
+            d += wd * (p[i] - (double)q->shift);
             m[i] = h->momentum * m[i] + d;
             p[i] -= h->lr * (h->nesterov ? d + h->momentum * m[i] : m[i]);
             continue;
         }
         m[i] = h->beta1 * m[i] + (1 - h->beta1) * d;
         v[i] = h->beta2 * v[i] + (1 - h->beta2) * d * d;
-        p[i] -= h->lr * wd * p[i];
+        p[i] -= h->lr * wd * (p[i] - (double)q->shift);
         p[i] -= h->lr / (1 - pow(h->beta1, t)) * m[i] /
                 (sqrt(v[i]) / sqrt(1 - pow(h->beta2, t)) + h->eps);
     }
