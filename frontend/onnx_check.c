@@ -226,8 +226,8 @@ typedef struct function_check {
     ef_map by_id; /* -> function* */
 } function_check;
 
-static const char *
-function_id(fe_model *m, const char *domain, const char *name, const char *overload)
+const char *
+fe_function_id(fe_model *m, const char *domain, const char *name, const char *overload)
 {
     return ef_internf(m->ctx, "%s::%s%s%s", is_default(domain) ? "" : domain,
                       fe_str(name), overload && *overload ? ":" : "", fe_str(overload));
@@ -243,7 +243,7 @@ measure_nodes(function_check *c, function *f, Onnx__NodeProto **node, size_t n)
     for (size_t i = 0; ok && i < n; i++) {
         const Onnx__NodeProto *p = node[i];
         function *callee = ef_map_get(
-            &c->by_id, function_id(c->m, p->domain, p->op_type, p->overload));
+            &c->by_id, fe_function_id(c->m, p->domain, p->op_type, p->overload));
         ok = !callee || measure_function(c, callee);
         f->nodes += callee ? callee->nodes : 1;
         if (callee && callee->calls >= f->calls)
@@ -288,7 +288,7 @@ check_functions(fe_model *m)
         const Onnx__FunctionProto *p = m->proto->functions[i];
         function *f = EF_NEW(m->arena, function);
         f->proto = p;
-        f->id = function_id(m, p->domain, p->name, p->overload);
+        f->id = fe_function_id(m, p->domain, p->name, p->overload);
         if (ef_map_has(&c.by_id, f->id))
             return fault(m, f->id, "two functions are called %s", f->id);
         ef_map_set(m->arena, &c.by_id, f->id, f);
@@ -304,5 +304,5 @@ bool
 fe_check(fe_model *m)
 {
     return check_versions(m) && check_functions(m) &&
-           check_interface(m, m->proto->graph) && fe_order(m);
+           check_interface(m, m->proto->graph) && fe_order(m) && fe_inline(m);
 }

@@ -191,13 +191,16 @@ hint_for(const char *domain, const char *op)
     } rows[] = {
         {"com.microsoft", NULL,
          "onnxruntime's optimiser wrote this file: give the model as it was exported"},
-        {"", "Conv", "a convolutional network is no transformer over token ids"},
+        {"", "MaxPool", "a convolutional network is no transformer over token ids"},
+        {"", "BatchNormalization",
+         "a convolutional network is no transformer over token ids"},
         {"", "QLinearMatMul", "quantised weights can not be trained"},
         {"", "MatMulInteger", "quantised weights can not be trained"},
         {"", "DynamicQuantizeLinear",
          "quantised weights can not be trained: give the model before quantisation"},
-        {"", "DequantizeLinear",
-         "quantised weights can not be trained: give the model before quantisation"},
+        {"", "NonZero", "shapes must not depend on the data"},
+        {"", "Unique", "shapes must not depend on the data"},
+        {"", "TopK", "a mixture of experts is not supported"},
         {"", "Loop", "export without control flow, with fixed trip counts"},
         {"", "Scan", "export without control flow, with fixed trip counts"},
     };
@@ -214,18 +217,6 @@ domain_of(const fe_node *n)
     return strcmp(d, "ai.onnx") ? d : "";
 }
 
-static bool
-is_function(const fe_imp *im, const fe_node *n)
-{
-    for (size_t i = 0; i < im->f->proto->n_functions; i++) {
-        const Onnx__FunctionProto *f = im->f->proto->functions[i];
-        if (!strcmp(fe_str(f->name), fe_str(n->p->op_type)) &&
-            !strcmp(fe_str(f->domain), fe_str(n->p->domain)))
-            return true;
-    }
-    return false;
-}
-
 static void
 report_missing(fe_imp *im, const missing *what, const char **hint)
 {
@@ -233,9 +224,7 @@ report_missing(fe_imp *im, const missing *what, const char **hint)
     const char *domain = domain_of(n), *op = fe_str(n->p->op_type);
     ef_error(im->ctx, n->loc, E_ONNX_UNSUPPORTED, op, *domain ? domain : "ai.onnx",
              fe_opset(im->f, domain), what->count, what->count == 1 ? "" : "s");
-    const char *h = is_function(im, n)
-                        ? "a local function: export without export_modules_as_functions"
-                        : hint_for(domain, op);
+    const char *h = hint_for(domain, op);
     *hint = h ? h : *hint;
 }
 

@@ -122,6 +122,15 @@ bool fe_external(fe_model *m, fe_tensor *t);
  * m->inits. false: said why. */
 bool fe_check(fe_model *);
 
+/* "domain::name:overload", interned; what a node calls if a function has this id. */
+const char *fe_function_id(fe_model *, const char *domain, const char *name,
+                           const char *overload);
+
+/* ---- onnx_inline.c ---- */
+/* Replaces calls of local functions, whose nodes are in order, by these nodes. false: said
+ * why. */
+bool fe_inline(fe_model *);
+
 /* ---- onnx_order.c ---- */
 /* Every name is written once and known where it is read, nothing is a cycle. Sorts the
  * nodes of every graph so that they can run in that order. false: said why. */
