@@ -370,11 +370,12 @@ one(const char *name, const char *curve)
     {                          \
         one(name, #curve);     \
     }
-#define CASE(test, name)              \
-    RUN(test, name, full_fp32)        \
-    RUN(test, name, full_fp32_clip1)  \
-    RUN(test, name, accumulate2_fp32) \
-    RUN(test, name, lora_fp32)
+/* A short case has no adapters. */
+#define SHORT(test, name)            \
+    RUN(test, name, full_fp32)       \
+    RUN(test, name, full_fp32_clip1) \
+    RUN(test, name, accumulate2_fp32)
+#define CASE(test, name)      SHORT(test, name) RUN(test, name, lora_fp32)
 #define CASE_ROWS(test, name) CASE(test, name) RUN(test, name, qvrows_fp32)
 
 CASE_ROWS(gpt2_legacy14, "gpt2-legacy14")
@@ -390,3 +391,8 @@ CASE(bert_regression_legacy17, "bert-regression-legacy17")
 CASE(bert_regression3_legacy17, "bert-regression3-legacy17")
 CASE(minilm_legacy17, "minilm-legacy17")
 CASE(minilm_optimum, "minilm-optimum")
+CASE(gemma2_legacy17, "gemma2-legacy17")
+CASE_ROWS(gpt_neox_dynamo, "gpt-neox-dynamo")
+SHORT(llama_tied_dynamo, "llama-tied-dynamo")
+SHORT(phi3_dynamo, "phi3-dynamo")
+SHORT(qwen2_dynamo, "qwen2-dynamo")
