@@ -104,6 +104,7 @@ def tensor_files():
     put("safetensors", "types", safetensors({k: (k, [1, 2], bytes(range(2 * n))) for k, n in one.items()}, {"format": "pt"}))
     put("safetensors", "matrix", safetensors({"a.weight": floats(3, 4), "a.bias": floats(3)}))
     put("safetensors", "scalar", safetensors({"x": floats(), "none": ("F32", [0, 5], b"")}))
+    put("safetensors", "dimensions", safetensors({"x": floats(*[1] * 8)}))
     put("safetensors", "empty", safetensors({}, raw=True))
     put("safetensors", "raw", safetensors({"a.weight": floats(3, 4), "a.bias": floats(3)}, raw=True))
 
