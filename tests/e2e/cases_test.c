@@ -21,8 +21,9 @@ typedef struct one_run {
     const char *dir, *path; /* scratch folder; the case's folder */
     char full[512];         /* folder of the case that has all tensors */
     cJSON *meta;
-    tensors golden; /* of the case */
-    tensors deep;   /* of the full case */
+    tensors golden;  /* of the case */
+    tensors deep;    /* of the full case */
+    const char *off; /* recogniser that is switched off; NULL: none */
     bool is_lora, is_rows;
     int micro; /* micro-batches a step */
     int steps;
@@ -74,9 +75,9 @@ static const char *
 compile_flags(const one_run *r)
 {
     const tensor *ids = tensors_get(&r->golden, "batch0.input_ids");
-    return fmt("%s/model.onnx --fp32 --batch %d --seq %d %s %s -o %s/out", r->path,
+    return fmt("%s/model.onnx --fp32 --batch %d --seq %d %s %s%s%s -o %s/out", r->path,
                (int)ids->dim[0], (int)ids->dim[1], task_flags(r), lora_flags(r),
-               r->dir);
+               r->off ? " --no-recognise " : "", r->off ? r->off : "", r->dir);
 }
 
 static bool
@@ -313,6 +314,8 @@ judge(const one_run *r)
     CHECK(norm <= 1e-3);
     double oracle = compare_oracle(r);
     CHECK(oracle <= 1e-5);
+    if (r->off)
+        printf("  without %s:", r->off);
     printf("  %-22s %-16s loss %.1e norm %.1e interpreter %.1e", r->name, r->curve,
            loss, norm, oracle);
     bool deep = strcmp(str(r->meta, "golden"), "full") == 0;
@@ -335,9 +338,9 @@ judge(const one_run *r)
 }
 
 static void
-one(const char *name, const char *curve)
+one(const char *name, const char *curve, const char *off)
 {
-    one_run r = {.name = name, .curve = curve, .micro = 1};
+    one_run r = {.name = name, .curve = curve, .off = off, .micro = 1};
     r.is_lora = strncmp(curve, "lora", 4) == 0;
     r.is_rows = strncmp(curve, "qvrows", 6) == 0;
     r.micro = strncmp(curve, "accumulate2", 11) == 0 ? 2 : 1;
@@ -352,7 +355,9 @@ one(const char *name, const char *curve)
     snprintf(r.full, sizeof(r.full), "%s/tests/cases/%s", SRC_DIR,
              str(r.meta, "full_case"));
     char dir[512];
-    snprintf(dir, sizeof(dir), "%s", fresh_dir(fmt("%s-%s", name, curve)));
+    snprintf(dir, sizeof(dir), "%s",
+             fresh_dir(fmt("%s-%s%s%s", name, curve, off ? "-without-" : "",
+                           off ? off : "")));
     r.dir = dir;
     r.golden = tensors_read(fmt("%s/golden.safetensors", path));
     r.deep = tensors_read(fmt("%s/golden.safetensors", r.full));
@@ -365,10 +370,10 @@ one(const char *name, const char *curve)
     cJSON_Delete(r.meta);
 }
 
-#define RUN(test, name, curve) \
-    TEST(test##_##curve)       \
-    {                          \
-        one(name, #curve);     \
+#define RUN(test, name, curve)   \
+    TEST(test##_##curve)         \
+    {                            \
+        one(name, #curve, NULL); \
     }
 /* A short case has no adapters. */
 #define SHORT(test, name)            \
@@ -396,3 +401,19 @@ CASE_ROWS(gpt_neox_dynamo, "gpt-neox-dynamo")
 SHORT(llama_tied_dynamo, "llama-tied-dynamo")
 SHORT(phi3_dynamo, "phi3-dynamo")
 SHORT(qwen2_dynamo, "qwen2-dynamo")
+
+/* Recognition is speed, never a condition: without any of them, and without all, the losses
+ * and gradients are the same. */
+TEST(recognisers_switched_off_one_by_one)
+{
+    static const char *const off[][2] = {
+        {"gemma2-legacy17", "embed"},     {"gemma2-legacy17", "linear"},
+        {"gemma2-legacy17", "rmsnorm"},   {"gemma2-legacy17", "gelu_tanh"},
+        {"gemma2-legacy17", "rotary"},    {"gemma2-legacy17", "attention"},
+        {"gemma2-legacy17", "all"},       {"gpt-neox-dynamo", "layernorm"},
+        {"gpt-neox-dynamo", "gelu"},      {"gpt-neox-dynamo", "rotary"},
+        {"gpt-neox-dynamo", "attention"}, {"gpt-neox-dynamo", "all"},
+        {"llama-tied-dynamo", "silu"},    {"bert-legacy14", "layernorm"}};
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        one(off[i][0], "full_fp32", off[i][1]);
+}
