@@ -125,6 +125,17 @@ help(FILE *f, const fe_line *l)
     fe_line_help(f, l, false);
 }
 
+void
+cmd_help(FILE *f, const char *word)
+{
+    ef_arena *a = ef_arena_new();
+    fe_line l = {.command = ef_printf(a, "efficc %s", word),
+                 .argv = (char *[]){"efficc", ef_strdup(a, word)}};
+    take_options(a, word, &l);
+    help(f, &l);
+    ef_arena_free(a);
+}
+
 static void
 check_operands(fe_line *l, const struct command *c)
 {
@@ -145,6 +156,9 @@ int
 cmd_parse(ef_ctx *ctx, int argc, char **argv, cmd_args *a)
 {
     const struct command *c = command_named(argv[1]);
+    *a = (cmd_args){.word = c->word, .argc = argc, .argv = argv};
+    if (c->most < 0)
+        return -1;
     fe_line l = {.ctx = ctx, .help = help, .argc = argc, .at = 2, .argv = argv};
     l.command = ef_printf(ctx->arena, "efficc %s", c->word);
     take_options(ctx->arena, c->word, &l);

@@ -15,6 +15,8 @@ typedef struct cmd_args {
     const struct fe_option *option; /* private to cmd.c, with what follows */
     int noption;
     const void *values;
+    int argc; /* of a command that reads its command line itself */
+    char **argv;
 } cmd_args;
 
 /* Values by the option's name, which must be in the table; absent: false, 0 or NULL. */
@@ -27,6 +29,9 @@ const char *cmd_str(const cmd_args *, const char *name); /* STR and LIST */
 bool cmd_is(int argc, char **argv);
 /* Returns -1 to go on, or the exit code, as fe_options(). Memory is the ctx's. */
 int cmd_parse(ef_ctx *, int argc, char **argv, cmd_args *);
+
+/* The help of a command: usage, what it does, its options. */
+void cmd_help(FILE *, const char *word);
 
 /* cmd_WORD(): exit code. */
 #define COMMAND(word, operands, least, most, help) \

@@ -112,6 +112,7 @@ typedef struct fe_config {    /* config.json of the model's repository */
     const char *architecture; /* the first of them; NULL: not said */
     bool untied;              /* it says that no matrices are tied */
     int64_t layers;           /* 0: not said */
+    int64_t transformers;     /* major version that wrote it; 0: not said */
 } fe_config;
 
 struct fe_imp {

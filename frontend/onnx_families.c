@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const fe_family families[] = {
@@ -76,6 +77,10 @@ take_config(fe_imp *im, const cJSON *json)
     c->architecture = text_of(
         im,
         cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(json, "architectures"), 0));
+    const cJSON *version =
+        cJSON_GetObjectItemCaseSensitive(json, "transformers_version");
+    c->transformers =
+        cJSON_IsString(version) ? strtol(version->valuestring, NULL, 10) : 0;
     c->untied = cJSON_IsFalse(tie);
     const char *const layers[] = {"num_hidden_layers", "n_layer", "n_layers"};
     for (size_t i = 0; i < EF_COUNT(layers) && !c->layers; i++)

@@ -105,15 +105,28 @@ ids_table(fe_imp *im)
     return best;
 }
 
+/* "lm_head.weight"; NULL: the family has no head, or one whose name is never lost. */
+static const char *
+head_name(fe_imp *im)
+{
+    const char *head = im->family->head, *comma = head ? strchr(head, ',') : NULL;
+    bool newer = comma && im->config && im->config->transformers >= 5;
+    if (!head)
+        return NULL;
+    size_t n = comma ? (size_t)(comma - head) : strlen(head);
+    return newer ? ef_internf(im->ctx, "%s.weight", comma + 1)
+                 : ef_internf(im->ctx, "%.*s.weight", (int)n, head);
+}
+
 /* The newer exporter calls a tied table by its head. */
 static void
 name_ids(fe_imp *im)
 {
     fe_param *p = ids_table(im);
-    const char *head = im->family->head;
+    const char *head = head_name(im);
     if (!p || p->lookup)
         return;
-    if (!p->hf || (head && !strcmp(p->hf, ef_internf(im->ctx, "%s.weight", head)))) {
+    if (!p->hf || (head && !strcmp(p->hf, head))) {
         p->hf = in_base(im, im->family->ids);
         p->lookup = p->hf;
     }
@@ -255,8 +268,8 @@ name_head(fe_imp *im)
         if (!fe_matrix_of(im, n))
             continue;
         fe_param *p = param_of_product(im, n);
-        if (p && is_nameless(p) && im->family->head) {
-            p->hf = ef_internf(im->ctx, "%s.weight", im->family->head);
+        if (p && is_nameless(p) && head_name(im)) {
+            p->hf = head_name(im);
             p->transposed = ef_map_get(&im->use, &n->p->input[1]) == p && !flips(n);
         }
         fe_param *norm = im->family->final ? scale_of(im, fe_maker(im, n, 0)) : NULL;

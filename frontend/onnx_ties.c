@@ -175,7 +175,9 @@ consider(ties *x, matrix *m)
     for (int flip = 0; flip < 2; flip++) {
         const matrix *root = ef_map_get(&x->seen, flip ? seen_key(x, m, true) : key);
         bool same = false;
-        if (root && !(flip ? same_transposed : same_bytes)(x, root, m, &same))
+        if (root && x->im->ctx->cfg->glance)
+            same = true;
+        else if (root && !(flip ? same_transposed : same_bytes)(x, root, m, &same))
             return false;
         if (!same)
             continue;

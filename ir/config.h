@@ -23,6 +23,7 @@ typedef struct ef_config {
     bool lora_implied;    /* lora_r was not given, but another --lora option */
     bool given_run_pass;  /* --run-pass stood there, even if empty */
     bool any_size;        /* open dimensions may have any size: nothing will run */
+    bool glance;          /* read samples of weights only: ties are not quite sure */
 } ef_config;
 
 extern const ef_config ef_config_default;

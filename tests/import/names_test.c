@@ -201,8 +201,12 @@ write_config(real *r, const char *path)
     for (size_t i = 0; i < EF_COUNT(other); i++)
         type = strcmp(type, other[i][0]) ? type : other[i][1];
     FILE *f = fopen(path, "w");
-    NEED(f && fprintf(f, "{\"model_type\": \"%s\", \"architectures\": [\"%s\"]}", type,
-                      class) > 0);
+    const cJSON *versions = cJSON_GetObjectItem(r->json, "versions");
+    NEED(f && fprintf(f,
+                      "{\"model_type\": \"%s\", \"architectures\": [\"%s\"], "
+                      "\"transformers_version\": \"%s\"}",
+                      type, class,
+                      cJSON_GetObjectItem(versions, "transformers")->valuestring) > 0);
     NEED(!fclose(f));
     return path;
 }
@@ -215,7 +219,8 @@ check_without_scopes(const char *name)
     forget_scopes(r.f->proto->graph);
     char path[60];
     snprintf(path, sizeof path, "/tmp/efficc-config-%ld.json", (long)getpid());
-    if (strstr(name, "gemma")) /* no other weight tells which family it is */
+    /* no weight tells that it is Gemma, nor what the head is called */
+    if (strstr(name, "gemma") || strstr(name, "neox"))
         r.cfg.hf_config = write_config(&r, path);
     ir_module *m = fe_import(r.s.ctx, r.f);
     NEED(m != NULL);
