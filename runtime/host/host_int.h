@@ -296,7 +296,7 @@ bool rt_best_stops(const rt_opts *, const rt_train_state *);
  * there are 16) it is an outlier: returns the median then, else 0. */
 double rt_norm_see(rt_train_state *, double norm);
 
-/* ---- stop.c: SIGINT, SIGTERM, SIGUSR1 and --max-time ---- */
+/* ---- stop.c: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and --max-time ---- */
 /* "90s", "30m", "12h", "HH:MM:SS" or plain seconds; -1: none of these. */
 double rt_seconds(const char *);
 /* From now on a signal ends the process at once with RT_STOPPED. A signal that the parent

@@ -1,11 +1,12 @@
-/* stop.c -- how a run is asked to stop: SIGINT, SIGTERM, SIGUSR1 and --max-time.
+/* stop.c -- how a run is asked to stop: signals and --max-time.
  *
  * Until the first step nothing can be lost, and a signal ends the process at once. After
  * that it only sets a flag, which the loops ask for between two steps or two batches. A
  * second SIGINT or SIGTERM has its default action, for people who cannot wait; but `timeout`
  * and launchers that forward signals send the same one twice in a row, so one within half a
  * second of the first is taken for the same. SIGUSR1, by which batch systems tell that time
- * is nearly up, may come any number of times.
+ * is nearly up, and SIGHUP, which the kernel and the shell both send when a terminal closes,
+ * may come any number of times.
  *
  * A shell starts background jobs with SIGINT ignored, and nohup does so with SIGHUP; what
  * was ignored stays ignored.
@@ -21,7 +22,8 @@
 static const struct stop_signal {
     int number;
     const char *name;
-} stop_signal[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}};
+} stop_signal[] = {
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
 enum { NSIGNALS = sizeof stop_signal / sizeof *stop_signal, GRACE_MS = 500 };
 
 /* Written by the handler. */
@@ -49,7 +51,7 @@ on_signal(int number)
         end_at_once();
     if (!asked)
         asked = number;
-    if (number == SIGUSR1)
+    if (number == SIGUSR1 || number == SIGHUP)
         return;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real trainer that is stopped from outside: SIGTERM, SIGINT, SIGUSR1 and --max-time end it with 75 and a checkpoint, from
-# which it goes on to the results of a run that was never stopped.
+# A real trainer that is stopped from outside: SIGTERM, SIGINT, SIGHUP, SIGUSR1 and --max-time end it with 75 and a
+# checkpoint, from which it goes on to the results of a run that was never stopped.
 set -uo pipefail
 build=$1
 export OMP_NUM_THREADS=1
@@ -48,7 +48,7 @@ $(command calm) >calm.out 2>&1
 result $? "the run failed: $(tail -n 3 calm.out)"
 
 set -m # jobs of their own, as from a terminal: without it a shell ignores SIGINT for them
-for signal in TERM INT USR1; do
+for signal in TERM INT HUP USR1; do
     $(command $signal) >$signal.out 2>&1 &
     pid=$!
     begun $signal

@@ -246,6 +246,7 @@ TEST(a_second_signal_ends_at_once)
     CHECK(ends(SIGUSR1, SIGUSR1, 20) == RT_STOPPED);
     CHECK(ends(SIGUSR1, SIGTERM, 20) == RT_STOPPED); /* as batch systems do */
     CHECK(ends(SIGTERM, SIGUSR1, 20) == RT_STOPPED);
+    CHECK(ends(SIGHUP, SIGHUP, 20) == RT_STOPPED); /* the kernel's and the shell's */
 }
 
 TEST(a_stop_changes_nothing)
@@ -254,17 +255,17 @@ TEST(a_stop_changes_nothing)
     CHECK(ended("whole", "done"));
     CHECK(last_logged("whole", "global_batch_size") == 5);
     TOY_HEARD("20 of 5 rows (4 an epoch): 3 micro-batches of 2, the last one with 1");
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
-    static const char *const name[] = {"SIGINT", "SIGTERM", "SIGUSR1"};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const char *const name[] = {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"};
     for (int k = 1; k < STEPS; k += 3) {
         /* steps 1, 2, 3 of an epoch have 3 micro-batches, step 4 has one */
         happens.micro = (k - 1) / 4 * 10 + (k - 1) % 4 * 3 + 1;
-        happens.signal = signals[k / 3 % 3];
+        happens.signal = signals[k / 3 % 4];
         char dir[16], want[64];
         snprintf(dir, sizeof dir, "stop%d", k);
         CHECK(RUN(COMMON, TO(dir)) == RT_STOPPED);
         snprintf(want, sizeof want, "%s: step %d of 20 is saved; go on with: trainer ",
-                 name[k / 3 % 3], k);
+                 name[k / 3 % 4], k);
         TOY_HEARD(want);
         CHECK(ended(dir, "signal") && count_checkpoints(dir) == 1);
         CHECK(RUN(COMMON, TO(dir), "--resume-from-checkpoint") == 0);
