@@ -48,33 +48,43 @@ finish() # DIR: goes on to the end
     ok "$1 ends as the undisturbed run" same_end "$1" whole
 }
 
-# In a name space of its own, with a small disk on ./small: a watcher fills it when checkpoint-4 is there, but for $2 kB.
+# In a name space of its own, with a small disk on ./small: a run without end, whose disk somebody fills, but for $3 kB,
+# as soon as there is a checkpoint.
 if [ "${1-}" = --small-disk ]; then
     cd "$2"
     mount -t tmpfs -o size=4m none small || exit 77
+    left=$3
     (
-        until [ -e small/out/checkpoint-4 ]; do sleep 0.001; done
-        head -c 8m /dev/zero >small/fill 2>/dev/null || true
-        truncate -s "-$3"k small/fill
+        set -- small/none
+        until [ -e "$1" ]; do
+            sleep 0.01
+            set -- small/out/checkpoint-*[0-9]
+        done
+        head -c "$(($(df --output=avail -k small | tail -n 1) - left))"k /dev/zero >small/fill 2>/dev/null
     ) &
-    train --max-steps 600 --output-dir small/out
-    wait
+    filler=$!
+    train --max-steps 100000000 --output-dir small/out
+    kill $filler 2>/dev/null || true
+    wait $filler 2>/dev/null || true
     ok "a full disk ends with 75, not $code" [ "$code" = 75 ]
     ok "says what is full" says "No space left on device"
     ok "says what is needed" says "a checkpoint needs 5"
     ok "says how to go on" says "make room, then go on with: "
     ok "leaves nothing half-written" alone small/out
-    cp -r small/out room && rm -r small/out
-    train --max-steps 600 --save-steps 300 --output-dir room --resume-from-checkpoint auto
-    ok "goes on from a checkpoint" says "goes on after step"
+    step=$(ls small/out | sed -n 's/^checkpoint-//p' | sort -n | tail -n 1)
+    step=$((step + 10))
+    rm -rf room long
+    cp -r small/out room
+    train --max-steps $step --save-steps $step --output-dir room --resume-from-checkpoint auto
+    ok "goes on from the newest" says "room/checkpoint-$((step - 10)): goes on after step $((step - 10))"
+    train --max-steps $step --save-steps $step --output-dir long
     ok "ends as the undisturbed run" same_end room long
-    rm -r room
     echo "$passed passed, $failed failed, $skipped skipped"
     exit "$failed"
 fi
 
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
+temp=$(mktemp -d) first=
+trap 'kill -9 $first 2>/dev/null; rm -rf "$temp"' EXIT
 cd "$temp"
 "$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --quiet -o prog
 i=0
@@ -84,8 +94,6 @@ while [ $i -lt 40 ]; do
 done >rows.jsonl
 train --max-steps 20 --save-steps 20 --output-dir whole
 ok "the undisturbed run" [ "$code" = 0 ]
-train --max-steps 600 --save-steps 600 --output-dir long
-ok "a longer one" [ "$code" = 0 ]
 
 # A limit on the size of a file stops the optimizer's file, which is the larger one.
 (
@@ -119,13 +127,14 @@ cp -r shared before
 prog/trainer --train-data rows.jsonl --save-steps 1000000 --max-steps 100000000 --learning-rate 1e-3 \
     --lr-scheduler-type constant --threads 2 --output-dir shared --resume-from-checkpoint auto >first.log 2>&1 &
 first=$!
-until grep -q '^steps' first.log; do sleep 0.01; done
+while kill -0 $first && ! grep -q '^steps' first.log; do sleep 0.01; done
 train --max-steps 20 --output-dir shared --resume-from-checkpoint auto
 ok "the second trainer ends with 1" [ "$code" = 1 ]
 ok "and says who is there" says "shared is in use by trainer process $first ($(uname -n))"
 ok "and changes no checkpoint" diff -r before/checkpoint-4 shared/checkpoint-4
 kill -9 $first
 wait $first 2>/dev/null || true
+first=
 finish shared
 
 # Damage, by kind: told, passed over; by path it is refused.
