@@ -19,7 +19,7 @@ bool ir_name_char(char);
 const char *ir_name_clean(ef_ctx *,
                           const char *); /* other bytes become '_'; interned */
 
-/* ---- shape.c, shape_nn.c ---- */
+/* ---- shape.c, shape_nn.c, shape_attn.c ---- */
 typedef const char *ir_shape_rule(ef_ctx *, const ir_op *, const ir_type **out);
 #define OP(name, in, in_max, out, out_max, flags, cast, attrs, shape, ...) \
     ir_shape_rule shape;

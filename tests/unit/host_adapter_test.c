@@ -189,6 +189,45 @@ TEST(row_ranges_are_one_adapter_of_twice_the_rank)
     close_run();
 }
 
+/* Queries, keys and values of two heads of one column each: q 0 and 3, v 2 and 5. */
+static void
+open_blocks(void)
+{
+    static rt_param blocks[4];
+    open_rows();
+    close_run();
+    memcpy(blocks, rows, sizeof rows);
+    for (int i = 0; i < 4; i++) {
+        blocks[i].part_start = i < 2 ? 0 : 2;
+        blocks[i].part_block = 1;
+        blocks[i].part_stride = 3;
+    }
+    open_run(blocks, 4);
+}
+
+TEST(blocks_of_rows_lie_where_their_heads_are)
+{
+    open_blocks();
+    round_trip("blocks");
+    rt_st st;
+    float a[12], b[24];
+    NEED(rt_st_open(&st, toy_path("blocks/adapter_model.safetensors")) == RT_OK);
+    NEED(rt_st_read_f32(&st, &st.tensor[0], a) == RT_OK);
+    NEED(rt_st_read_f32(&st, &st.tensor[1], b) == RT_OK);
+    const float want[24] = {101, 102, 0, 0, 0, 0, 0, 0, 0, 0, 301, 302,
+                            103, 104, 0, 0, 0, 0, 0, 0, 0, 0, 303, 304};
+    CHECK(!memcmp(b, want, sizeof b));
+    b[5 * 4 + 1] = 1e-3f; /* a value's row in the columns of q */
+    rt_st_out t[] = {{st.tensor[0].name, 2, {4, 3}, a, false},
+                     {st.tensor[1].name, 2, {6, 4}, b, false}};
+    const char *path = toy_path("blocks/adapter_model.safetensors");
+    NEED(rt_st_write(path, t, 2, true) == RT_OK);
+    rt_st_close(&st);
+    CHECK(load("blocks") == RT_USER);
+    TOY_HEARD("changes output feature 5 outside the row ranges");
+    close_run();
+}
+
 TEST(rows_of_k_are_refused)
 {
     open_rows();

@@ -1,0 +1,235 @@
+/* shape_attn.c -- shape rules of attention, rotary positions and adapters: ops that work on
+ * ranges of columns. What a rule may rely on stands in shape.c.
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "shape_int.h"
+
+/* ---- attention ---- */
+
+typedef struct heads {
+    int64_t n, kv, dim;
+} heads;
+
+/* Do `n` blocks of `width` columns, `stride` apart (0: width) from `first` on, lie within the
+ * last dimension of t, none over another? */
+static bool
+has_columns(const ir_type *t, int64_t first, int64_t n, int64_t width, int64_t stride)
+{
+    int64_t c = last(t);
+    stride = stride ? stride : width;
+    return first >= 0 && first <= c && stride >= width && width >= 0 && n > 0 &&
+           width <= c - first && (n - 1) <= (c - first - width) / (stride + !stride);
+}
+
+static const char *
+check_heads(ef_ctx *ctx, const ir_op *op, heads *h)
+{
+    h->n = ir_attr_int(op, IR_ATTR_heads, 0);
+    h->kv = ir_attr_int(op, IR_ATTR_kv_heads, 0);
+    h->dim = ir_attr_int(op, IR_ATTR_head_dim, 0);
+    if (h->n < 1 || h->kv < 1 || h->n % h->kv)
+        return ef_internf(ctx,
+                          "heads is %" PRId64 " and kv_heads %" PRId64
+                          ", expected kv_heads to divide heads",
+                          h->n, h->kv);
+    if (h->dim < 1 || h->n > IR_MAX_COUNT || h->dim > IR_MAX_COUNT / h->n)
+        return ef_internf(ctx, "head_dim is %" PRId64 ", expected columns of a head",
+                          h->dim);
+    int64_t window = ir_attr_int(op, IR_ATTR_window, 0);
+    double cap = ir_attr_num(op, IR_ATTR_softcap, 0);
+    if (window < 0 || !(cap >= 0) || isinf(cap))
+        return ef_internf(ctx,
+                          "window is %" PRId64 " and softcap %s, expected none below 0",
+                          window, ef_ftoa(cap));
+    return NULL;
+}
+
+/* Operands at, at+1, at+2 are q, k, v [B,S,*] and hold the columns that the heads cover. */
+static const char *
+check_qkv(ef_ctx *ctx, const ir_op *op, int at, const heads *h)
+{
+    static const ir_attr_key offset[3] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
+    static const ir_attr_key step[3] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
+    const ir_type *q = arg(op, at);
+    if (q->rank != 3)
+        return ir_bad(ctx, op, at, "three dimensions, [B,S,columns]");
+    for (int i = 0; i < 3; i++) {
+        const ir_type *t = arg(op, at + i);
+        const char *why = ir_need_rows(ctx, op, at + i);
+        if (!why)
+            why = ir_need_beside(ctx, op, at + i, q, -1);
+        if (why)
+            return why;
+        int64_t first = ir_attr_int(op, offset[i], 0), n = i ? h->kv : h->n;
+        int64_t stride = ir_attr_int(op, step[i], 0);
+        if (!has_columns(t, first, n, h->dim, stride))
+            return ir_bad(ctx, op, at + i,
+                          "%" PRId64 " heads of %" PRId64 " columns, %" PRId64
+                          " apart from %" PRId64 " on",
+                          n, h->dim, stride ? stride : h->dim, first);
+    }
+    return NULL;
+}
+
+/* Log-sum-exp of the rows of q [B,S,*]: [B,heads,S]. */
+static const ir_type *
+lse_type(ef_ctx *ctx, const ir_type *q, int64_t n)
+{
+    ir_type t = {.dtype = IR_F32, .rank = 3};
+    t.dim[0] = q->dim[0], t.sym[0] = q->sym[0];
+    t.dim[1] = n;
+    t.dim[2] = q->dim[1], t.sym[2] = q->sym[1];
+    return ir_type_intern(ctx, &t);
+}
+
+static const char *
+need_mask(ef_ctx *ctx, const ir_op *op, int i, const ir_type *q)
+{
+    const ir_type *want = ir_type_with(ctx, ir_type_part(ctx, q, 0, 2, -1), IR_I64);
+    return ir_need_type(ctx, op, i, want);
+}
+
+const char *
+sh_attention(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *q = arg(op, 0);
+    heads h;
+    const char *why = check_heads(ctx, op, &h);
+    if (!why)
+        why = check_qkv(ctx, op, 0, &h);
+    if (!why && op->narg > 3)
+        why = need_mask(ctx, op, 3, q);
+    if (why)
+        return why;
+    out[0] = ir_type_part(ctx, q, 0, 2, h.n * h.dim);
+    out[1] = lse_type(ctx, q, h.n);
+    return NULL;
+}
+
+const char *
+sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *q = arg(op, 1);
+    heads h;
+    const char *why = check_heads(ctx, op, &h);
+    if (!why)
+        why = check_qkv(ctx, op, 1, &h);
+    if (why)
+        return why;
+    const ir_type *y = ir_type_part(ctx, q, 0, 2, h.n * h.dim);
+    why = ir_need_type(ctx, op, 0, y);
+    if (!why)
+        why = ir_need_type(ctx, op, 4, y);
+    if (!why)
+        why = ir_need_type(ctx, op, 5, lse_type(ctx, q, h.n));
+    if (!why && op->narg > 6)
+        why = need_mask(ctx, op, 6, q);
+    bool one = op->arg[1] == op->arg[2] && op->arg[2] == op->arg[3];
+    if (!why && op->nres != (one ? 1 : 3))
+        return ef_internf(ctx, "%d results, expected %s", op->nres,
+                          one ? "1, since q, k and v are one value" : "dq, dk and dv");
+    for (int i = 0; !why && i < op->nres; i++)
+        out[i] = arg(op, 1 + i);
+    return why;
+}
+
+/* ---- rotary positions ---- */
+
+const char *
+sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 0), *c = arg(op, 1);
+    const char *why = ir_need_rows(ctx, op, 0);
+    if (why)
+        return why;
+    if (x->rank != 3)
+        return ir_bad(ctx, op, 0, "three dimensions, [B,S,columns]");
+    bool table = c->rank == 3 && c->dtype == x->dtype && !c->sym[2] &&
+                 (c->dim[0] == 1 || ir_same_dims(c, 0, x, 0, 1)) &&
+                 ir_same_dims(c, 1, x, 1, 1) && last(c) % 2 == 0;
+    if (!table)
+        return ir_bad(ctx, op, 1, "a table [B or 1,S,r] for %s, r even",
+                      ir_type_text(ctx, x));
+    why = ir_need_type(ctx, op, 2, c);
+    if (why)
+        return why;
+    int64_t n = ir_attr_int(op, IR_ATTR_heads, 0);
+    int64_t first = ir_attr_int(op, IR_ATTR_start, 0);
+    int64_t stride = ir_attr_int(op, IR_ATTR_stride, 0);
+    if (!has_columns(x, first, n, last(c), stride))
+        return ir_bad(ctx, op, 0,
+                      "%" PRId64 " heads of %" PRId64 " columns, %" PRId64
+                      " apart from %" PRId64 " on",
+                      n, last(c), stride ? stride : last(c), first);
+    out[0] = x;
+    return NULL;
+}
+
+/* ---- adapters ---- */
+
+/* Does operand 0 have n columns from attribute `start` on, or `block` of them at a time? */
+static const char *
+check_columns(ef_ctx *ctx, const ir_op *op, int64_t n)
+{
+    int64_t start = ir_attr_int(op, IR_ATTR_start, 0);
+    int64_t block = ir_attr_int(op, IR_ATTR_block, 0);
+    int64_t stride = ir_attr_int(op, IR_ATTR_stride, 0);
+    if (!block && !stride)
+        return n >= 0 && has_columns(arg(op, 0), start, 1, n, n)
+                   ? NULL
+                   : ir_bad(ctx, op, 0, "%" PRId64 " columns from %" PRId64 " on", n,
+                            start);
+    if (block > 0 && n > 0 && n % block == 0 &&
+        has_columns(arg(op, 0), start, n / block, block, stride))
+        return NULL;
+    return ir_bad(ctx, op, 0,
+                  "%" PRId64 " columns in blocks of %" PRId64 ", %" PRId64
+                  " apart from %" PRId64 " on",
+                  n, block, stride, start);
+}
+
+const char *
+sh_lora_add(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *y = arg(op, 0), *b = arg(op, 2);
+    const char *why = ir_need_rows(ctx, op, 0);
+    if (!why)
+        why = ir_need_matrix(ctx, op, 2, y);
+    if (!why)
+        why = ir_need_beside(ctx, op, 1, y, b->dim[1]);
+    if (!why)
+        why = check_columns(ctx, op, b->dim[0]);
+    out[0] = y;
+    return why;
+}
+
+const char *
+sh_lora_dt(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *dy = arg(op, 0), *b = arg(op, 1);
+    const char *why = ir_need_rows(ctx, op, 0);
+    if (!why)
+        why = ir_need_matrix(ctx, op, 1, dy);
+    if (!why)
+        why = check_columns(ctx, op, b->dim[0]);
+    if (!why)
+        out[0] = ir_type_part(ctx, dy, 0, dy->rank - 1, b->dim[1]);
+    return why;
+}
+
+const char *
+sh_lora_db(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *dy = arg(op, 0);
+    int64_t len = ir_attr_int(op, IR_ATTR_len, 0);
+    const char *why = ir_need_rows(ctx, op, 0);
+    if (!why)
+        why = ir_need_beside(ctx, op, 1, dy, -1);
+    if (!why)
+        why = check_columns(ctx, op, len);
+    if (!why)
+        out[0] = ir_type_get(ctx, dy->dtype, 2, (int64_t[]){len, last(arg(op, 1))});
+    return why;
+}

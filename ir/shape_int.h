@@ -1,0 +1,29 @@
+/* shape_int.h -- what shape rules of recognised ops say of their operands. */
+#ifndef EFFICC_SHAPE_INT_H
+#define EFFICC_SHAPE_INT_H
+
+#include "ir_int.h"
+
+static inline const ir_type *
+arg(const ir_op *op, int i)
+{
+    return op->arg[i]->type;
+}
+
+static inline int64_t
+last(const ir_type *t)
+{
+    return t->dim[t->rank - 1];
+}
+
+/* Each is NULL, or what is wrong with operand i. */
+
+/* [.., n] of floats with a last dimension of known size. */
+const char *ir_need_rows(ef_ctx *, const ir_op *, int i);
+const char *ir_need_type(ef_ctx *, const ir_op *, int i, const ir_type *want);
+/* [leading dims of t, n] of t's dtype; n < 0: any n. */
+const char *ir_need_beside(ef_ctx *, const ir_op *, int i, const ir_type *t, int64_t n);
+/* A matrix of the dtype of t. */
+const char *ir_need_matrix(ef_ctx *, const ir_op *, int i, const ir_type *t);
+
+#endif
