@@ -60,6 +60,10 @@ rt_file_begin(rt_file *f, const char *path, const char *advice)
     rt_putf(&t, "%s.tmp", path);
     f->tmp = t.s;
     f->buf = rt_new(HELD, 1);
+    f->fd = -1;
+    struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) /* a device would be replaced */
+        return f->code = rt_fail(RT_USER, "%s is there and is not a file", path);
     f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return f->fd < 0 ? failed(f, "cannot be written") : RT_OK;
 }

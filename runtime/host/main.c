@@ -6,6 +6,7 @@
  */
 #include "host_int.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -180,10 +181,34 @@ open_folder(host *h)
     const rt_opts *o = &h->opts;
     if (!o->output_dir)
         return RT_OK;
+    const char *from = o->resume_from_checkpoint;
+    if (from && strcmp(from, "auto") && access(from, F_OK))
+        return rt_fail(RT_USER, "--resume-from-checkpoint %s: %s", from,
+                       strerror(errno));
     int code = rt_output_dir(o->output_dir, o->overwrite_output_dir || goes_on_here(o));
     if (!code && o->train_data.n)
         code = rt_folder_lock(o->output_dir, &h->lock);
     return code;
+}
+
+/* A run that finds nothing to go on from must not write over what another one left. */
+static int
+check_new(const rt_opts *o)
+{
+    static const char *const result[] = {"adapter_model.safetensors",
+                                         "model.safetensors"};
+    bool there = false;
+    for (int i = 0; i < 2 && !there && !o->overwrite_output_dir; i++) {
+        char *path = rt_path(o->output_dir, result[i]);
+        there = !access(path, F_OK);
+        free(path);
+    }
+    return there ? rt_fail(RT_USER,
+                           "--output-dir %s holds the results of another run, and no "
+                           "checkpoint to go on from\nname another folder, or give "
+                           "--overwrite-output-dir",
+                           o->output_dir)
+                 : RT_OK;
 }
 
 /* The state to go on from, and the log up to there. */
@@ -195,6 +220,8 @@ open_log(host *h)
     if (o->train_data.n) {
         h->job.frozen = rt_frozen_hash(&h->run);
         code = rt_checkpoint_resume(&h->job, &h->state);
+        if (!code && !h->state.step)
+            code = check_new(o);
     }
     if (!code && h->state.step)
         rt_best_resume(&h->job, &h->state);
@@ -205,6 +232,29 @@ open_log(host *h)
     if (!code && strcmp(o->report_to, "none"))
         code = rt_board_open(&h->log, o->output_dir, keep, h->options.s);
     return code;
+}
+
+static bool
+same_file(const char *a, const char *b)
+{
+    struct stat s, t;
+    return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* Gradients can be written, and not over what the run reads. */
+static int
+try_gradients(const host *h)
+{
+    const char *path = h->opts.save_gradients, *tensors = h->opts.init_tensors;
+    const rt_data *data[] = {&h->train, &h->eval, &h->predict};
+    char *base = rt_path(h->dir, "base.safetensors");
+    bool read = same_file(path, base) || (tensors && same_file(path, tensors));
+    free(base);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < data[k]->nfile; i++)
+            read |= same_file(path, data[k]->file[i].path);
+    return read ? rt_fail(RT_USER, "--save-gradients %s: the run reads this file", path)
+                : rt_file_try(path);
 }
 
 static int
@@ -218,12 +268,12 @@ prepare(host *h)
         say_program(h);
     if (!code)
         code = open_folder(h);
-    if (!code && o->save_gradients)
-        code = rt_file_try(o->save_gradients);
     if (!code && o->train_data.n && !h->program.lora_r)
         code = rt_onnx_check(&h->program, h->dir);
     if (!code)
         code = load_data(h);
+    if (!code && o->save_gradients)
+        code = try_gradients(h);
     if (!code)
         code = load_weights(h);
     if (!code && o->train_data.n)
@@ -392,7 +442,7 @@ fill_streams(void)
 {
     int fd;
     do
-        fd = open("/dev/null", O_RDWR);
+        fd = open("/dev/null", O_RDONLY); /* predictions must not get lost there */
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);

@@ -154,12 +154,19 @@ damaged "optimizer.safetensors is damaged: its hash is" \
 damaged "manifest.json is missing" "rm manifest.json"
 damaged "manifest.json is missing" "rm ./*"
 
-# A checkpoint of another program is passed over; nothing of it is removed.
+# A checkpoint of another program is passed over; nothing of it is removed, and no results are replaced without leave.
 "$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --lora-r 2 --quiet -o other
+another() # OPTIONS..
+{
+    code=0
+    other/trainer --train-data rows.jsonl --max-steps 6 --save-steps 2 --save-total-limit 1 --threads 2 --output-dir hurt \
+        --resume-from-checkpoint auto "$@" >log 2>&1 || code=$?
+}
 rm -rf hurt && cp -r before hurt
-code=0
-other/trainer --train-data rows.jsonl --max-steps 6 --save-steps 2 --save-total-limit 1 --threads 2 --output-dir hurt \
-    --resume-from-checkpoint auto >log 2>&1 || code=$?
+another
+ok "another program replaces no results" [ "$code" = 1 ]
+ok "and says so" says "hurt holds the results of another run, and no checkpoint to go on from"
+another --overwrite-output-dir
 ok "another program starts anew" [ "$code" = 0 ]
 ok "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none there and LoRA of rank 2"
 ok "and says so" says "starts at step 1"

@@ -384,6 +384,20 @@ TEST(a_loss_that_is_not_finite_stops_the_run)
     CHECK(access(toy_path("nan/model.onnx"), F_OK));
 }
 
+TEST(gradients_replace_nothing_that_is_read)
+{
+    CHECK(RUN(COMMON, "--save-gradients", (char *)toy_path("train.jsonl"),
+              "--output-dir", (char *)toy_path("grads_out")) == 1);
+    TOY_HEARD("train.jsonl: the run reads this file");
+    CHECK(RUN(COMMON, "--save-gradients", (char *)toy_path("prog/base.safetensors"),
+              "--output-dir", (char *)toy_path("grads_out")) == 1);
+    TOY_HEARD("base.safetensors: the run reads this file");
+    CHECK(!mkfifo(toy_path("pipe"), 0600));
+    CHECK(RUN(COMMON, "--save-gradients", (char *)toy_path("pipe"), "--output-dir",
+              (char *)toy_path("grads_out")) == 1);
+    TOY_HEARD("pipe is there and is not a file");
+}
+
 TEST(a_folder_with_files_is_kept)
 {
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept")) ==
@@ -394,6 +408,14 @@ TEST(a_folder_with_files_is_kept)
     TOY_HEARD("--overwrite-output-dir");
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
               "--overwrite-output-dir") == 0);
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
+              "--resume-from-checkpoint") == 1);
+    TOY_HEARD("holds the results of another run, and no checkpoint to go on from");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
+              "--resume-from-checkpoint", "--overwrite-output-dir") == 0);
+    CHECK(RUN(COMMON, "--output-dir", (char *)toy_path("kept"),
+              "--resume-from-checkpoint", "nowhere") == 1);
+    TOY_HEARD("--resume-from-checkpoint nowhere: No such file");
     CHECK(RUN(COMMON, "--output-dir", (char *)toy_path("train.jsonl")) == RT_USER);
     TOY_HEARD("Not a directory");
 }
