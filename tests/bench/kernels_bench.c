@@ -224,6 +224,29 @@ layernorm_grad(void *p)
 }
 
 static void
+rmsnorm(void *p)
+{
+    rest *r = p;
+    rt_rmsnorm(stream, r->y, r->stat, r->x, r->w, ROWS, H, 1e-5f);
+}
+
+static void
+rmsnorm_grad(void *p)
+{
+    rest *r = p;
+    rt_rmsnorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, ROWS, H);
+    rt_rmsnorm_dw(stream, r->y, r->w, r->x, r->stat, ROWS, H, true, r->scratch);
+}
+
+static void
+rotary(void *p)
+{
+    rest *r = p;
+    rt_turn t = {ROWS, SEQ, 3 * H, 2 * HEADS, 0, H / HEADS, H / HEADS, false};
+    rt_rotary(stream, r->y, r->x, r->w, r->z, &t);
+}
+
+static void
 colsum(void *p)
 {
     rest *r = p;
@@ -313,6 +336,9 @@ bench_rest(void)
         {"attention grad", 5 * pair, 0, attention_grad, &r},
         {"layernorm", 0, 2 * act, layernorm, &r},
         {"layernorm grad", 0, 5 * act, layernorm_grad, &r},
+        {"rmsnorm", 0, 2 * act, rmsnorm, &r},
+        {"rmsnorm grad", 0, 5 * act, rmsnorm_grad, &r},
+        {"rotary, q and k of a fused product", 0, 6 * act, rotary, &r},
         {"column sums [2048, 2304]", 0, 3 * act, colsum, &r},
         {"head and loss", logits, 0, head, &r},
         {"head, loss and gradients", 3 * logits, 0, head_grad, &r},
