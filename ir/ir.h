@@ -355,6 +355,10 @@ ir_func *ir_clone_fwd(ir_func *from, const char *name, ef_map *map);
 #define IR_FOREACH_OP(o, b) \
     for (ir_op *o = (b)->first, *o##_next; o && (o##_next = o->next, 1); o = o##_next)
 
+/* Are q, k and v of an attention (operands at, at+1, at+2) one value, of which each has
+ * columns of its own? Then the gradient may be one value, too. */
+bool ir_attention_packed(const ir_op *, int at);
+
 /* ---- text ---- */
 /* Canonical text of the module. */
 void ir_print(const ir_module *, ef_buf *);

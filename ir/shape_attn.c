@@ -8,6 +8,8 @@
 
 /* ---- attention ---- */
 
+enum { MANY_HEADS = 1 << 16 }; /* more are never compared one by one */
+
 typedef struct heads {
     int64_t n, kv, dim;
 } heads;
@@ -73,6 +75,49 @@ check_qkv(ef_ctx *ctx, const ir_op *op, int at, const heads *h)
     return NULL;
 }
 
+/* Have two rows of blocks of `width` columns, from first[i] on and stride[i] >= width apart,
+ * a column in common? */
+static bool
+share_columns(int64_t width, const int64_t *first, const int64_t *n,
+              const int64_t *stride)
+{
+    int64_t i = 0, j = 0;
+    while (i < n[0] && j < n[1]) {
+        int64_t a = first[0] + i * stride[0], b = first[1] + j * stride[1];
+        if (a < b + width && b < a + width)
+            return true;
+        i += a < b;
+        j += a >= b;
+    }
+    return false;
+}
+
+bool
+ir_attention_packed(const ir_op *op, int at)
+{
+    static const ir_attr_key offset[3] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
+    static const ir_attr_key step[3] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
+    if (op->arg[at] != op->arg[at + 1] || op->arg[at] != op->arg[at + 2])
+        return false;
+    int64_t dim = ir_attr_int(op, IR_ATTR_head_dim, 0);
+    int64_t nq = ir_attr_int(op, IR_ATTR_heads, 0);
+    int64_t kv = ir_attr_int(op, IR_ATTR_kv_heads, 0);
+    for (int i = 0; i < 3; i++) {
+        int pair[2] = {i, (i + 1) % 3};
+        int64_t first[2], n[2], stride[2];
+        for (int k = 0; k < 2; k++) {
+            first[k] = ir_attr_int(op, offset[pair[k]], 0);
+            stride[k] = ir_attr_int(op, step[pair[k]], 0);
+            stride[k] = stride[k] ? stride[k] : dim;
+            n[k] = pair[k] ? kv : nq;
+        }
+        if (n[0] > MANY_HEADS || n[1] > MANY_HEADS ||
+            share_columns(dim, first, n, stride))
+            return false;
+    }
+    return true;
+}
+
 /* Log-sum-exp of the rows of q [B,S,*]: [B,heads,S]. */
 static const ir_type *
 lse_type(ef_ctx *ctx, const ir_type *q, int64_t n)
@@ -126,10 +171,11 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         why = ir_need_type(ctx, op, 5, lse_type(ctx, q, h.n));
     if (!why && op->narg > 6)
         why = need_mask(ctx, op, 6, q);
-    bool one = op->arg[1] == op->arg[2] && op->arg[2] == op->arg[3];
-    if (!why && op->nres != (one ? 1 : 3))
-        return ef_internf(ctx, "%d results, expected %s", op->nres,
-                          one ? "1, since q, k and v are one value" : "dq, dk and dv");
+    /* three are always right: values that were different may have become one */
+    bool packed = !why && ir_attention_packed(op, 1);
+    if (!why && op->nres != 3 && !(packed && op->nres == 1))
+        return ef_internf(ctx, "%d results, expected dq, dk and dv%s", op->nres,
+                          packed ? ", or the gradient of the value that they are" : "");
     for (int i = 0; !why && i < op->nres; i++)
         out[i] = arg(op, 1 + i);
     return why;

@@ -9,6 +9,18 @@
  */
 #include "vjp_int.h"
 
+/* The attributes of op that its row in ops.def has, and not those of a plan; returns how many.
+ * out has room for all of the row. */
+static int
+own_attrs(const ir_op *op, ir_attr *out)
+{
+    int n = 0;
+    for (int i = 0; i < op->nattr; i++)
+        if (ir_ops[op->code].attrs >> op->attr[i].key & 1)
+            out[n++] = op->attr[i];
+    return n;
+}
+
 bool
 pass_vj_embed(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
               ir_value **darg)
@@ -62,20 +74,21 @@ pass_vj_rotary(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                ir_value **darg)
 {
     ir_attr attr[4];
-    int n = 0;
-    for (int i = 0; i < op->nattr; i++)
-        if (op->attr[i].key != IR_ATTR_inverse)
-            attr[n++] = op->attr[i];
     if (want[1] || want[2])
         return pass_vjp_no_rule(v, op);
-    if (!ir_attr_int(op, IR_ATTR_inverse, 0))
-        attr[n++] = ir_attr_i(IR_ATTR_inverse, 1);
-    darg[0] = ir_emit(&v->b, IR_OP_rotary, pass_vjp_name(v, op->arg[0], ""), 3,
-                      (ir_value *[]){dres[0], op->arg[1], op->arg[2]}, n, attr, NULL);
+    ir_value *arg[] = {dres[0], op->arg[1], op->arg[2]};
+    ir_op *back = ir_insert(&v->b, IR_OP_rotary, pass_vjp_name(v, op->arg[0], ""), 3,
+                            arg, own_attrs(op, attr), attr, NULL, 1);
+    if (ir_attr_int(op, IR_ATTR_inverse, 0))
+        ir_attr_remove(back, IR_ATTR_inverse);
+    else
+        ir_attr_set(v->b.m, back, ir_attr_i(IR_ATTR_inverse, 1));
+    darg[0] = back->res[0];
     return true;
 }
 
-/* Where q, k and v are one packed value, so is the gradient. */
+/* Where q, k and v are one packed value, so is the gradient. Where they are one value and
+ * share columns, it is the sum of three. */
 bool
 pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                   ir_value **darg)
@@ -85,7 +98,7 @@ pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
         return pass_vjp_no_rule(v, op);
     ir_value *q = op->arg[0], *k = op->arg[1], *x = op->arg[2];
     ir_value *arg[7] = {dres[0], q, k, x, op->res[0], op->res[1]};
-    int narg = 6, nres = q == k && k == x ? 1 : 3;
+    int narg = 6, nres = ir_attention_packed(op, 0) ? 1 : 3;
     if (op->narg > 3)
         arg[narg++] = op->arg[3];
     ir_op *g = ir_insert(&v->b, IR_OP_attention_grad, pass_vjp_name(v, q, ""), narg,
@@ -104,9 +117,7 @@ pass_vj_lora_add(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want
 {
     ir_value *t = op->arg[1], *b = op->arg[2], *dy = dres[0];
     ir_attr attr[5];
-    int n = 0;
-    for (; n < op->nattr; n++)
-        attr[n] = op->attr[n]; /* by, and which columns */
+    int n = own_attrs(op, attr); /* by, and which columns */
     attr[n] = ir_attr_i(IR_ATTR_len, b->type->dim[0]);
     darg[0] = dy;
     if (want[1])
@@ -192,10 +203,8 @@ pass_vj_head_ce(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
     if (!loss_only(v, op, dres))
         return false;
     ir_attr attr[4];
-    int nattr = op->nattr, nres = 2,
-        of[4] = {-1, 0}; /* result i: gradient of operand of[i] */
-    for (int i = 0; i < nattr; i++)
-        attr[i] = op->attr[i];
+    int nattr = own_attrs(op, attr), nres = 2;
+    int of[4] = {-1, 0}; /* result i: gradient of operand of[i] */
     if (want[1]) {
         attr[nattr++] = ir_attr_i(IR_ATTR_wgrad, 1);
         of[nres++] = 1;
