@@ -124,6 +124,7 @@ done
 # A trainer that waits in the folder: the second one is told, and changes nothing.
 train --max-steps 4 --output-dir shared
 cp -r shared before
+: >first.log
 prog/trainer --train-data rows.jsonl --save-steps 1000000 --max-steps 100000000 --learning-rate 1e-3 \
     --lr-scheduler-type constant --threads 2 --output-dir shared --resume-from-checkpoint auto >first.log 2>&1 &
 first=$!
