@@ -98,11 +98,13 @@ pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
         return pass_vjp_no_rule(v, op);
     ir_value *q = op->arg[0], *k = op->arg[1], *x = op->arg[2];
     ir_value *arg[7] = {dres[0], q, k, x, op->res[0], op->res[1]};
-    int narg = 6, nres = ir_attention_packed(op, 0) ? 1 : 3;
+    ir_attr attr[13];
+    int narg = 6, nres = ir_attention_packed(op, 0) ? 1 : 3,
+        nattr = own_attrs(op, attr);
     if (op->narg > 3)
         arg[narg++] = op->arg[3];
     ir_op *g = ir_insert(&v->b, IR_OP_attention_grad, pass_vjp_name(v, q, ""), narg,
-                         arg, op->nattr, op->attr, NULL, nres);
+                         arg, nattr, attr, NULL, nres);
     for (int i = 0; i < nres; i++) {
         if (i)
             ir_rename(v->b.f, g->res[i], pass_vjp_name(v, op->arg[i], ""));

@@ -260,14 +260,13 @@ turn_reference(const rt_turn *t, const float *in[3], double *y)
         const float *c = in[1] + i % t->table * t->r, *s = in[2] + i % t->table * t->r;
         for (int64_t k = 0; k < t->cols; k++) {
             int64_t o = k - t->start, p = o % t->stride;
-            bool in_head = o >= 0 && o / t->stride < t->heads && p < t->r;
-            int64_t pair = p < h ? k + h : k - h;
-            double with = p < h ? -(double)s[p] : (double)s[p];
-            if (t->back && in_head)
-                with = p < h ? (double)s[p + h] : -(double)s[p - h];
+            y[i * t->cols + k] = (double)x[k];
+            if (o < 0 || o / t->stride >= t->heads || p >= t->r)
+                continue;
+            int64_t pair = p < h ? p + h : p - h, from = t->back ? pair : p;
+            double with = (p < h) == t->back ? (double)s[from] : -(double)s[from];
             y[i * t->cols + k] =
-                in_head ? (double)x[k] * (double)c[p] + (double)x[pair] * with
-                        : (double)x[k];
+                (double)x[k] * (double)c[p] + (double)x[k - p + pair] * with;
         }
     }
 }
