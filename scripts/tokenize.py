@@ -89,6 +89,8 @@ class Tokenizer:
 
     @staticmethod
     def file_of(path):
+        if not os.path.exists(path):
+            raise Problem(f"{path}: No such file or directory")
         if not os.path.isdir(path):
             return path
         for name in ("tokenizer.json", "vocab.txt"):

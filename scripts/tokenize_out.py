@@ -25,6 +25,9 @@ class Output:
         self.files = []
         for path in paths:
             folder = os.path.dirname(path)
+            if os.path.exists(path) and not os.path.isfile(path):  # a device would be replaced
+                self.drop()
+                raise Problem(f"{path} is there and is not a file")
             try:
                 if folder:
                     os.makedirs(folder, exist_ok=True)

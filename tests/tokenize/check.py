@@ -131,6 +131,7 @@ REFUSED = [  # name, options, input, what is said
     ("labels in tokens", BPE + ["--label-field", "y", "--format", "bin"], [{"text": "a", "y": 1}], "holds tokens only"),
     ("nothing", BPE, "", "no row is left"),
     ("bytes", BPE, b"a\nb\xff\n", "not UTF-8"),
+    ("no tokenizer", ["--tokenizer", "nowhere"], ["a"], "nowhere: No such file"),
     ("unknown option", BPE + ["--colour"], ["a"], "--help lists all"),
 ]
 
@@ -142,6 +143,10 @@ def refusals(folder):
         code, said, _ = run(args, data, folder, suffix, "refused/rows.jsonl")
         check(name, code == 1 and text in said and "Traceback" not in said, code, said)
         check(name + ": nothing is left", not os.path.exists(where) or not os.listdir(where))
+    pipe = os.path.join(folder, "pipe.jsonl")
+    os.mkfifo(pipe)
+    code, said, _ = run(BPE, ["a"], folder, out="pipe.jsonl")
+    check("pipe", code == 1 and "is there and is not a file" in said and not os.path.isfile(pipe), code, said)
 
 
 def main():
