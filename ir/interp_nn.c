@@ -28,6 +28,7 @@ ir_ev_softmax(ir_ev *e)
     return true;
 }
 
+/* Where no gradient comes in none goes out, though y may be NaN (a row of -inf). */
 bool
 ir_ev_softmax_grad(ir_ev *e)
 {
@@ -35,10 +36,13 @@ ir_ev_softmax_grad(ir_ev *e)
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = e->arg[0]->data + r * n, *y = e->arg[1]->data + r * n;
         double *dx = e->res[0]->data + r * n, dot = 0;
-        for (int64_t i = 0; i < n; i++)
+        bool any = false;
+        for (int64_t i = 0; i < n; i++) {
             dot += dy[i] * y[i];
+            any |= dy[i] != 0;
+        }
         for (int64_t i = 0; i < n; i++)
-            dx[i] = y[i] * (dy[i] - dot);
+            dx[i] = any ? y[i] * (dy[i] - dot) : 0;
     }
     return true;
 }

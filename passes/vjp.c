@@ -332,6 +332,24 @@ pass_vj_reduce_mean(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *w
     return true;
 }
 
+/* Elements that are the maximum share its gradient. */
+bool
+pass_vj_reduce_max(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+                   ir_value **darg)
+{
+    (void)want;
+    const ir_value *x = op->arg[0];
+    const ir_type *t = ir_type_with(v->b.m->ctx, x->type, dres[0]->type->dtype);
+    ir_value *is = ir_ew2(&v->b, IR_OP_eq, pass_vjp_name(v, x, ".is"), op->arg[0],
+                          spread(v, op, op->res[0]));
+    is = ir_emit(&v->b, IR_OP_cast, pass_vjp_name(v, x, ".one"), 1, &is, 0, NULL, t);
+    ir_value *n = ir_emit(&v->b, IR_OP_reduce_sum, pass_vjp_name(v, x, ".n"), 1, &is,
+                          op->nattr, op->attr, NULL);
+    ir_value *g = ir_ew2(&v->b, IR_OP_div, pass_vjp_name(v, x, ".share"), dres[0], n);
+    darg[0] = ir_ew2(&v->b, IR_OP_mul, pass_vjp_name(v, x, ""), spread(v, op, g), is);
+    return true;
+}
+
 bool
 pass_vj_softmax(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                 ir_value **darg)

@@ -316,7 +316,7 @@ void rt_rmsnorm_dw(rt_stream *, float *dw, const float *dy, const float *x,
                    void *scratch);
 /* Over cols: y = exp(x - max) / sum; a row of -inf only gives NaN. */
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
-/* dx = y (dy - sum over cols of dy y) */
+/* dx = y (dy - sum over cols of dy y); 0 in rows whose dy is all 0, though y may be NaN */
 void rt_softmax_grad(rt_stream *, float *dx, const float *dy, const float *y,
                      int64_t rows, int64_t cols);
 /* y [outer, inner] = reduction of x [outer, n, inner] over n; the sum is multiplied with by

@@ -263,6 +263,9 @@ static const rule_case rules[] = {
     {P("a", "2,3,4"),
      "  %y = reduce_mean $a {axes=[1], keep=1} : f32[2,1,4]\n  ret %y\n", 0, 0},
     {P("a", "2,3"), "  %y = reduce_mean $a {axes=[0,1]} : f32[]\n  ret %y\n", 0, 0},
+    {P("a", "2,3,4"),
+     "  %y = reduce_max $a {axes=[0,2], keep=1} : f32[1,3,1]\n  ret %y\n", 0, 0},
+    {P("a", "2,3"), "  %y = reduce_max $a {axes=[1]} : f32[2]\n  ret %y\n", 0, 0},
     {P("a", "2,4"), "  %y = softmax $a : f32[2,4]\n  ret %y\n", 0, 0},
     /* recognised */
     {P("t", "4,3") IDS("i", "2,2", "3 0 3 1"),

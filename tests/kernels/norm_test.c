@@ -230,3 +230,16 @@ TEST(softmax_of_masked_rows_is_nan)
     CHECK(isnan(y[0][0]) && isnan(y[0][1]) && isnan(y[0][2]));
     CHECK(y[1][0] == 0.5f && y[1][1] == 0 && y[1][2] == 0.5f);
 }
+
+/* Whoever replaces the NaN has no gradient for it, and then nothing may come out. */
+TEST(no_gradient_through_masked_rows)
+{
+    rt_program program = {0};
+    float y[2][3] = {{NAN, NAN, NAN}, {NAN, NAN, NAN}}, dx[2][3];
+    float dy[2][3] = {{0, -0.0f, 0}, {0, 1, 0}};
+    rt_stream *s = kt_open(&program, 1);
+    rt_softmax_grad(s, dx[0], dy[0], y[0], 2, 3);
+    rt_device_close(s);
+    CHECK(dx[0][0] == 0 && dx[0][1] == 0 && dx[0][2] == 0);
+    CHECK(isnan(dx[1][0]) && isnan(dx[1][1]) && isnan(dx[1][2]));
+}
