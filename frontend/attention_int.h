@@ -20,9 +20,9 @@ fe_val *fe_attention(fe_call *, const fe_attend *);
 /* [B,S,heads*d] as [B,heads,S,d], and back. What has four dimensions stays. */
 fe_val *fe_heads(fe_call *, fe_val *, int64_t heads);
 fe_val *fe_merge_heads(fe_call *, fe_val *);
-/* bool [s,t]: key j is at most query i + past, and less than window behind it (below 0: no
- * window). */
-fe_val *fe_causal(fe_call *, int64_t s, int64_t t, int64_t past, int64_t window);
+/* bool [s,t]: key j is at most reach[0] behind query i + past, and at most reach[1] ahead of
+ * it; below 0: any number. */
+fe_val *fe_window(fe_call *, int64_t s, int64_t t, int64_t past, const int64_t *reach);
 fe_val *fe_both(fe_call *, fe_val *a, fe_val *b); /* a and b, either may be NULL */
 /* Operand i, keys or values of the past [B,heads,P,d], before v; without it v. */
 fe_val *fe_with_past(fe_call *, int i, fe_val *v);

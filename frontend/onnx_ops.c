@@ -57,7 +57,24 @@ op_pow(fe_call *c)
     return b && fe_result(c, fe_ew2(c, IR_OP_pow, a, fe_convert(c, b, a->type->dtype)));
 }
 
-/* Remainder with the sign of the dividend (fmod, all that floats have) or the divisor. */
+static fe_val *
+where(fe_call *c, fe_val *cond, fe_val *yes, fe_val *no)
+{
+    return fe_emit(c, IR_OP_where, 3, (fe_val *[]){cond, yes, no}, 0, NULL, NULL);
+}
+
+/* x without its fraction; integers have none. */
+static fe_val *
+truncated(fe_call *c, fe_val *x)
+{
+    if (!x || !ir_dtypes[x->type->dtype].is_float)
+        return x;
+    return where(c, fe_with(c, IR_OP_lt, x, 0), fe_ew1(c, IR_OP_ceil, x),
+                 fe_ew1(c, IR_OP_floor, x));
+}
+
+/* Remainder with the sign of the dividend (fmod) or the divisor. What is within (-b, b) stays
+ * as it is: b may be infinite. */
 bool
 op_mod(fe_call *c)
 {
@@ -66,17 +83,18 @@ op_mod(fe_call *c)
         return false;
     bool fmod = fe_attr_i(c, "fmod", 0) != 0;
     ir_dtype d = a->type->dtype;
-    if (ir_dtypes[d].is_float && !fmod)
-        return fe_fail(c, "floats need fmod=1");
-    fe_val *whole = fe_convert(c, fe_ew2(c, IR_OP_div, a, b), IR_I64);
     fe_val *rest =
-        fe_ew2(c, IR_OP_sub, a, fe_ew2(c, IR_OP_mul, b, fe_convert(c, whole, d)));
+        fe_ew2(c, IR_OP_sub, a,
+               fe_ew2(c, IR_OP_mul, b, truncated(c, fe_ew2(c, IR_OP_div, a, b))));
+    fe_val *small =
+        fe_ew2(c, IR_OP_lt, fe_ew1(c, IR_OP_abs, a), fe_ew1(c, IR_OP_abs, b));
+    if (ir_dtypes[d].is_float)
+        rest = where(c, small, a, rest);
     if (fmod || !rest)
         return fe_result(c, rest);
     fe_val *zero = fe_num(c, d, 0);
     fe_val *wrong_sign = fe_ew2(c, IR_OP_lt, fe_ew2(c, IR_OP_mul, rest, b), zero);
-    fe_val *pick[] = {wrong_sign, fe_ew2(c, IR_OP_add, rest, b), rest};
-    return fe_result(c, fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL));
+    return fe_result(c, where(c, wrong_sign, fe_ew2(c, IR_OP_add, rest, b), rest));
 }
 
 /* Max and Min take any number of operands. */
@@ -153,16 +171,23 @@ op_identity(fe_call *c)
     return ef_map_has(&c->im->aliases, c->n->out[0]) || fe_result(c, fe_in(c, 0));
 }
 
-/* The exporter's own dropout is left out: a trainer for fine-tuning runs without. */
+/* The exporter's own dropout is left out: a trainer for fine-tuning runs without. Its mask
+ * says that everything is kept. */
 bool
 op_dropout(fe_call *c)
 {
-    double training = 0;
-    if (fe_has(c, 2) && !fe_num_in(c, 2, "training_mode", &training))
+    double training = 0, ratio = 0.5;
+    fe_val *x = fe_in(c, 0);
+    if (!x || (fe_has(c, 2) && !fe_num_in(c, 2, "training_mode", &training)) ||
+        (fe_has(c, 1) && !fe_num_in(c, 1, "ratio", &ratio)))
         return false;
-    c->im->dropout |= training != 0;
-    if (c->n->nout > 1 && *c->n->out[1] &&
-        fe_users_of(c->im->main, c->n->out[1])->node.n)
-        return fe_fail(c, "its mask is read, which is not supported");
-    return fe_result(c, fe_in(c, 0));
+    c->im->dropout |= training != 0 && ratio != 0;
+    if (c->n->nout > 1 && *c->n->out[1]) {
+        if (training != 0 && ratio != 0 &&
+            fe_users_of(c->im->main, c->n->out[1])->node.n)
+            return fe_fail(c, "its mask is read, which is not supported");
+        c->out[1] = fe_splat(
+            c, ir_type_with(c->im->ctx, x->type, c->opset < 10 ? IR_F32 : IR_BOOL), 1);
+    }
+    return fe_result(c, x);
 }

@@ -55,16 +55,18 @@ repeat_heads(fe_call *c, fe_val *v, int64_t heads)
 }
 
 fe_val *
-fe_causal(fe_call *c, int64_t s, int64_t t, int64_t past, int64_t window)
+fe_window(fe_call *c, int64_t s, int64_t t, int64_t past, const int64_t *reach)
 {
     int64_t dim[] = {s, t};
     const ir_type *type = fe_type(c, IR_BOOL, 2, dim);
     if (!type)
         return NULL;
     double *x = EF_NEWN(c->im->arena, double, s *t + 1);
-    for (int64_t i = 0; i < s; i++)
-        for (int64_t j = 0; j < t; j++)
-            x[i * t + j] = j <= i + past && (window < 0 || j > i + past - window);
+    for (int64_t k = 0; k < s * t; k++) {
+        int64_t ahead = k % t - k / t - past;
+        x[k] =
+            (reach[0] < 0 || -ahead <= reach[0]) && (reach[1] < 0 || ahead <= reach[1]);
+    }
     return fe_known_val(c->im, type, x);
 }
 
@@ -194,19 +196,27 @@ lengths(fe_call *c)
     return n ? fe_reshape(c, n, 4, (int64_t[]){ir_type_count(n->type), 1, 1, 1}) : NULL;
 }
 
-/* Key j is at most query i + length - queries: j - i + queries <= length. */
+/* fe_window() where the past of a row is its length - queries: with d = j - i + queries,
+ * length - left <= d and d <= length + right. */
 static fe_val *
-causal_within(fe_call *c, int64_t queries, int64_t keys)
+window_within(fe_call *c, int64_t queries, int64_t keys, const int64_t *reach)
 {
     int64_t dim[] = {queries, keys};
     double *x = EF_NEWN(c->im->arena, double, queries *keys + 1);
     for (int64_t i = 0; i < queries * keys; i++)
         x[i] = (double)(i % keys - i / keys + queries);
-    fe_val *back = fe_known_val(c->im, fe_type(c, IR_I64, 2, dim), x);
-    return fe_ew2(c, IR_OP_le, back, lengths(c));
+    fe_val *d = fe_known_val(c->im, fe_type(c, IR_I64, 2, dim), x);
+    fe_val *n = lengths(c), *keep = NULL;
+    if (n && reach[1] >= 0)
+        keep = fe_ew2(c, IR_OP_le, d, fe_with(c, IR_OP_add, n, (double)reach[1]));
+    if (n && reach[0] >= 0)
+        keep =
+            fe_both(c, keep,
+                    fe_ew2(c, IR_OP_ge, d, fe_with(c, IR_OP_sub, n, (double)reach[0])));
+    return keep;
 }
 
-/* Masks from operands 3 and 6 and from is_causal, `past` keys being from before. false: said
+/* Masks from operands 3 and 6, is_causal and windows, `past` keys being from before. false: said
  * why. */
 static bool
 read_masks(fe_call *c, fe_attend *a, int64_t past)
@@ -218,10 +228,14 @@ read_masks(fe_call *c, fe_attend *a, int64_t past)
             return false;
         *(mask->type->dtype == IR_BOOL ? &a->keep : &a->add) = mask;
     }
-    if (fe_attr_i(c, "is_causal", 0)) {
-        fe_val *causal = fe_has(c, 6) && !past ? causal_within(c, s, t)
-                                               : fe_causal(c, s, t, past, -1);
-        if (!causal || !(a->keep = fe_both(c, a->keep, causal)))
+    int64_t reach[] = {fe_attr_i(c, "left_window_size", -1),
+                       fe_attr_i(c, "right_window_size", -1)};
+    if (fe_attr_i(c, "is_causal", 0))
+        reach[1] = 0;
+    if (reach[0] >= 0 || reach[1] >= 0) {
+        fe_val *near = fe_has(c, 6) && !past ? window_within(c, s, t, reach)
+                                             : fe_window(c, s, t, past, reach);
+        if (!near || !(a->keep = fe_both(c, a->keep, near)))
             return false;
     }
     if (fe_has(c, 6)) {

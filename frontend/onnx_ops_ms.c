@@ -61,7 +61,7 @@ read_masks(fe_call *c, fe_attend *a, int mask, int add)
     a->finite = true;
     if (!fe_attr_i(c, "unidirectional", 0))
         return true;
-    a->keep = fe_both(c, a->keep, fe_causal(c, s, t, t - s, -1));
+    a->keep = fe_both(c, a->keep, fe_window(c, s, t, t - s, (int64_t[]){-1, 0}));
     return a->keep != NULL;
 }
 
@@ -260,7 +260,8 @@ op_ms_grouped(fe_call *c)
     int64_t s = a.q->type->dim[2], t = a.k->type->dim[2];
     if (t != s)
         return fe_fail(c, "past keys are not supported");
-    a.keep = fe_causal(c, s, t, 0, fe_attr_i(c, "local_window_size", -1));
+    int64_t window = fe_attr_i(c, "local_window_size", -1); /* with the query's own */
+    a.keep = fe_window(c, s, t, 0, (int64_t[]){window > 0 ? window - 1 : -1, 0});
     if (!a.keep || (fe_has(c, 10) && !(a.add = fe_in(c, 10))))
         return false;
     a.scale = scale_of(c, a.q);

@@ -47,10 +47,11 @@ emit(fe_call *c, ir_opcode code, fe_val *v, const axes *a, bool keep)
     if (!v || !a->n)
         return v;
     ir_dtype d = v->type->dtype;
-    v = fe_convert(c, v, v->data ? d : IR_F32);
+    v = fe_convert(c, v, v->data && d != IR_BOOL ? d : IR_F32);
     ir_attr attr[] = {ir_attr_l(IR_ATTR_axes, a->n, a->at),
                       ir_attr_i(IR_ATTR_keep, keep)};
-    return fe_convert(c, fe_emit(c, code, 1, &v, 2, attr, NULL), d);
+    v = fe_emit(c, code, 1, &v, 2, attr, NULL);
+    return d == IR_BOOL ? fe_with(c, IR_OP_gt, v, 0) : fe_convert(c, v, d);
 }
 
 static fe_val *
