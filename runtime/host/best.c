@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { MIN_NORMS = 16, OUTLIER = 10 };
 
@@ -73,6 +74,17 @@ rt_best_check(const rt_opts *o, const rt_program *p)
 
 /* ---- the best evaluation ---- */
 
+/* Which data are evaluated: a number as large as a manifest's may be. */
+static int64_t
+evaluation_of(const rt_job *job)
+{
+    rt_text t = {0};
+    rt_data_identity(job->eval, &t);
+    uint64_t hash = XXH3_64bits(t.s, t.n);
+    free(t.s);
+    return (int64_t)(hash % ((uint64_t)1 << 53));
+}
+
 bool
 rt_best_see(const rt_job *job, rt_train_state *s, const rt_log_value *row)
 {
@@ -88,6 +100,7 @@ rt_best_see(const rt_job *job, rt_train_state *s, const rt_log_value *row)
                   (better && (!s->best_step || gain > o->early_stopping_threshold));
     s->worse = enough ? 0 : s->worse + 1;
     s->metric = k;
+    s->evaluation = evaluation_of(job);
     if (!better)
         return false;
     s->best = x;
@@ -129,6 +142,8 @@ rt_best_resume(const rt_job *job, rt_train_state *s)
     int n = metric_keys(job->run->program, keys);
     if (s->best_step && s->metric != find_metric(o->metric_for_best_model, n, keys))
         forget(s, "it was of another metric");
+    if (s->best_step && job->eval && s->evaluation != evaluation_of(job))
+        forget(s, "it was of other --eval-data");
     if (s->best_step && o->load_best_model_at_end && !rt_best_saved(o, s->best_step))
         forget(s, "its weights were not saved here");
 }

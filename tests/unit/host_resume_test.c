@@ -496,6 +496,11 @@ TEST(a_best_of_another_run_is_forgotten)
               "--resume-from-checkpoint") == 0);
     TOY_HEARD("does not count: it was of another metric");
     TOY_HEARD(": eval_accuracy ");
+    happens = (struct happens){.micro = 9, .signal = SIGTERM};
+    CHECK(RUN(WILD, TO("data")) == RT_STOPPED);
+    CHECK(RUN(WILD, "--eval-data", (char *)rows("dev", 7), (char *)rows("more", 5),
+              TO("data"), "--resume-from-checkpoint") == 0);
+    TOY_HEARD("does not count: it was of other --eval-data");
 }
 
 static rt_train_state
@@ -505,7 +510,8 @@ after(const char *metric, int n, const double *values, double threshold)
                  .early_stopping_threshold = threshold};
     rt_program p = toy_program();
     rt_run run = {.program = &p};
-    rt_job job = {.run = &run, .opts = &o};
+    rt_data none = {0};
+    rt_job job = {.run = &run, .opts = &o, .eval = &none};
     rt_train_state s = {0};
     for (int i = 0; i < n; i++) {
         rt_log_value row[] = {{"eval_loss", values[i], NULL},
