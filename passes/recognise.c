@@ -154,6 +154,20 @@ rec_rmsnorm(recogniser *r, const pass_match *m)
     return emit(m, IR_OP_rmsnorm, 2, arg, (attrs){1, &eps});
 }
 
+/* %t = transpose %x   %y = rmsnorm %t, %w  ->  %n = rmsnorm %x, %w   %y = transpose %n */
+ir_value *
+rec_norm_first(recogniser *r, const pass_match *m)
+{
+    (void)r;
+    ir_op *op = m->op[0];
+    const ir_attr *perm = ir_attr_get(op->arg[0]->def, IR_ATTR_perm);
+    if (perm->u.l[perm->n - 1] != perm->n - 1 || op->res[1]->nuse)
+        return NULL;
+    ir_value *arg[] = {pass_bound(m, "x"), pass_bound(m, "w")};
+    ir_value *y = emit(m, IR_OP_rmsnorm, 2, arg, (attrs){op->nattr, op->attr});
+    return canon_emit(op, IR_OP_transpose, y, perm, NULL);
+}
+
 /* The op that the row is called after, on x. */
 ir_value *
 rec_unary(recogniser *r, const pass_match *m)

@@ -34,7 +34,7 @@ typedef struct scores { /* what the walk back from the softmax finds */
 } scores;
 
 typedef struct operand { /* queries, keys or values */
-    ir_value *base;      /* [B,S,*] */
+    ir_value *base;      /* [B,S,..] */
     head_view h;
     double factor;
 } operand;
@@ -242,7 +242,8 @@ emit(const scores *s, ir_op *root, const operand o[3])
 {
     const ir_type *out = root->res[0]->type;
     int64_t d = o[0].h.d, heads = o[0].h.heads;
-    ir_value *arg[] = {o[0].base, o[1].base, o[2].base, s->key};
+    ir_value *arg[] = {view_flat(root, o[0].base), view_flat(root, o[1].base),
+                       view_flat(root, o[2].base), s->key};
     rec_turn_together(root, arg, (head_view[]){o[0].h, o[1].h, o[2].h});
     ir_attr attr[13];
     int n = attrs_of(s, o, attr);

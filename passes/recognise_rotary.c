@@ -2,7 +2,7 @@
  *
  *     x cos + concat(-second half of x, first half of x) sin,   x = [B,heads,S,r]
  *
- * x is followed back to heads in the columns of one value [B,S,C]. The op turns these columns
+ * x is followed back to heads in the columns of one value [B,S,..]. The op turns these columns
  * and leaves the others, and its result is then cut into heads as x was: these cuts are what
  * attention sees through. Where only the first columns of a head are turned, exporters join
  * them with the others again; this is undone.
@@ -38,7 +38,7 @@ heads_of(ir_value *v, bool by_token, head_view *h)
         return NULL;
     for (int back = view_depth(v); back >= 0; back--) {
         view w;
-        if (view_of(v, back, &w) && w.factor == 1 && w.base->type->rank == 3 &&
+        if (view_of(v, back, &w) && w.factor == 1 && w.base->type->rank >= 3 &&
             w.base->type->dim[0] == t->dim[0] &&
             w.base->type->dim[1] == t->dim[by_token ? 1 : 2] &&
             view_heads(&w, t->dim[by_token ? 2 : 1], t->dim[3], by_token, h) &&
@@ -102,7 +102,7 @@ rec_rotary(recogniser *r, const pass_match *m)
             continue;
         for (int i = 0; i < 2; i++)
             flat[i] = canon_reshape(root, table[i], tc);
-        ir_value *y = emit_rotary(root, base, flat, &h);
+        ir_value *y = emit_rotary(root, view_flat(root, base), flat, &h);
         ir_value *v = view_emit_heads(root, y, &h, by_token, t);
         if (v)
             return v;
@@ -130,6 +130,17 @@ is_rotary(const ir_value *v)
     return v->def && v->def->code == IR_OP_rotary;
 }
 
+/* Do both hold the same elements in the same order? */
+static bool
+same_elements(const ir_value *a, const ir_value *b)
+{
+    while (a->def && a->def->code == IR_OP_reshape)
+        a = a->def->arg[0];
+    while (b->def && b->def->code == IR_OP_reshape)
+        b = b->def->arg[0];
+    return a == b;
+}
+
 /* concat(heads of rotary %b, more columns of the same heads of %b)
  *     ->  wider heads of rotary %b, which are the same there */
 ir_value *
@@ -144,7 +155,7 @@ rec_rotary_part(recogniser *r, const pass_match *m)
     for (int by_token = 0; by_token < 2; by_token++) {
         head_view first, rest;
         ir_value *y = heads_of(a, by_token, &first), *x = heads_of(b, by_token, &rest);
-        if (!y || !x || !is_rotary(y) || y->def->arg[0] != x)
+        if (!y || !x || !is_rotary(y) || !same_elements(y->def->arg[0], x))
             continue;
         head_view turned = turned_by(y->def);
         bool whole = !memcmp(&turned, &first, sizeof turned) ||
@@ -201,7 +212,9 @@ rec_turn_together(ir_op *at, ir_value *v[3], const head_view h[3])
         return;
     const ir_op *q = v[0]->def, *k = v[1]->def;
     head_view turned[] = {turned_by(q), turned_by(k)};
-    if (q->arg[0] != v[2] || k->arg[0] != v[2] || !are_apart(v[2]->type, turned, h))
+    if (!same_elements(q->arg[0], v[2]) || !same_elements(k->arg[0], v[2]) ||
+        q->res[0]->type != v[2]->type || k->res[0]->type != v[2]->type ||
+        !are_apart(v[2]->type, turned, h))
         return;
     bool same =
         q->arg[1] == k->arg[1] && q->arg[2] == k->arg[2] &&

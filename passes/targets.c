@@ -106,14 +106,31 @@ add_target(lora *l, lora_target t)
     return true;
 }
 
+/* Has result 0 of op the columns of operand 0 where they are there? */
+static bool
+keeps_columns(const ir_op *op)
+{
+    switch (op->code) {
+    case IR_OP_lora_add:
+    case IR_OP_reshape: /* of heads to rows and back */
+    case IR_OP_rotary:
+    case IR_OP_layernorm: /* of each head, as Qwen3 has it */
+    case IR_OP_rmsnorm:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* The linear op whose result attention reads as v; NULL: it is something else. */
 static const ir_op *
 product_behind(const ir_value *v)
 {
-    while (v->def && (v->def->code == IR_OP_lora_add || v->def->code == IR_OP_reshape ||
-                      v->def->code == IR_OP_rotary))
+    const ir_type *t = v->type;
+    while (v->def && keeps_columns(v->def))
         v = v->def->arg[0];
-    return v->def && v->def->code == IR_OP_linear ? v->def : NULL;
+    bool is = v->def && v->def->code == IR_OP_linear && v->type == t;
+    return is ? v->def : NULL;
 }
 
 /* The columns of m that the attention reads as queries, or as values. */

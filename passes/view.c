@@ -248,7 +248,7 @@ static bool
 heads_fit(const view *v, const head_view *h, bool by_token)
 {
     const ir_type *t = v->base->type;
-    int64_t c = t->dim[2], row = t->dim[1] * c;
+    int64_t row = ir_type_count(t) / t->dim[0], c = row / t->dim[1];
     int64_t first[] = {t->dim[0], h->heads, h->group, t->dim[1], h->d};
     int64_t stride1[] = {row, h->stride, 0, c, 1};
     int64_t second[] = {t->dim[0], t->dim[1], h->heads, h->group, h->d};
@@ -261,7 +261,8 @@ heads_fit(const view *v, const head_view *h, bool by_token)
 bool
 view_heads(const view *v, int64_t heads, int64_t d, bool by_token, head_view *out)
 {
-    if (v->base->type->rank != 3)
+    const ir_type *t = v->base->type;
+    if (t->rank < 3 || !ir_type_count(t))
         return false;
     for (int64_t group = 1; group <= heads; group++) {
         *out = (head_view){v->offset, heads / group, group, d, d};
@@ -288,6 +289,15 @@ slice_of(ir_op *at, ir_value *x, int axis, int64_t start, int64_t n)
     ir_builder b = ir_at(at);
     ir_attr attr[] = {ir_attr_i(IR_ATTR_axis, axis), ir_attr_i(IR_ATTR_start, start)};
     return ir_emit(&b, IR_OP_slice, NULL, 1, &x, 2, attr, ir_type_intern(b.m->ctx, &t));
+}
+
+ir_value *
+view_flat(ir_op *at, ir_value *base)
+{
+    const ir_type *t = base->type;
+    int64_t dim[] = {t->dim[0], t->dim[1], ir_type_count(t) / t->dim[0] / t->dim[1]};
+    ef_ctx *ctx = at->block->func->module->ctx;
+    return canon_reshape(at, base, ir_type_get(ctx, t->dtype, 3, dim));
 }
 
 ir_value *
