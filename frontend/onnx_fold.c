@@ -298,10 +298,11 @@ run_node(fe_imp *im, fe_node *n)
     return true;
 }
 
+/* Blocks and nodes are sorted by unit, so that it is this one or one behind. */
 static ir_block *
 block_of(fe_imp *im, int unit)
 {
-    ir_block *b = im->m->step->first;
+    ir_block *b = im->block->unit <= unit ? im->block : im->m->step->first;
     while (b->unit != unit)
         b = b->next;
     return b;
