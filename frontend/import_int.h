@@ -110,7 +110,7 @@ typedef struct fe_dim {      /* a symbolic dimension with its size */
 typedef struct fe_config {    /* config.json of the model's repository */
     const char *type;         /* model_type */
     const char *architecture; /* the first of them; NULL: not said */
-    bool untied;              /* it says that no matrices are tied */
+    bool untied;              /* it says that table and output layer are not tied */
     int64_t layers;           /* 0: not said */
     int64_t transformers;     /* major version that wrote it; 0: not said */
 } fe_config;

@@ -68,10 +68,12 @@ scope_of_list(fe_imp *im, const char *list)
     return part[0] && len[0] ? ef_internn(im->ctx, part[0], len[0]) : NULL;
 }
 
-/* "/bert/encoder/layer.0/attention/self/query/MatMul": all but the last part, with dots. */
+/* "/bert/encoder/layer.0/attention/self/query/MatMul": all but the last part, with dots;
+ * onnxruntime writes "fused " before. */
 static const char *
 scope_of_name(fe_imp *im, const char *name)
 {
+    name += strncmp(name, "fused /", 7) ? 0 : 6;
     const char *end = strrchr(name, '/');
     if (name[0] != '/' || end == name)
         return NULL;

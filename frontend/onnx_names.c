@@ -52,6 +52,9 @@ leaf_of(const fe_node *n, int input)
     } rows[] = {
         {"MatMul", {"weight", "weight", NULL}},
         {"Gemm", {NULL, "weight", "bias"}},
+        {"FusedMatMul", {"weight", "weight", NULL}},
+        {"FusedGemm", {NULL, "weight", "bias"}},
+        {"BiasGelu", {NULL, "bias", NULL}},
         {"Gather", {"weight", NULL, NULL}},
         {"LayerNormalization", {NULL, "weight", "bias"}},
         {"RMSNormalization", {NULL, "weight", NULL}},
@@ -65,14 +68,25 @@ leaf_of(const fe_node *n, int input)
     return NULL;
 }
 
+/* The scope of a node; onnxruntime's fused ones have that of the product whose bias they add.
+ */
+static const char *
+scope_of_use(const fe_imp *im, const fe_use *u)
+{
+    const fe_node *n = u->node;
+    if (!n->scope && n->nin > 1 && !strncmp(fe_str(n->p->op_type), "Bias", 4))
+        n = ef_map_get(&im->main->producer, n->in[0]);
+    return n ? n->scope : NULL;
+}
+
 static const char *
 scope_name(fe_imp *im, const fe_use *u, int rank)
 {
     const char *leaf = leaf_of(u->node, u->input);
-    const char *op = fe_str(u->node->p->op_type);
+    const char *op = fe_str(u->node->p->op_type), *scope = scope_of_use(im, u);
     bool vector = !strcmp(op, "Add") || !strcmp(op, "Mul");
-    return leaf && u->node->scope && (rank == 1 || !vector)
-               ? ef_internf(im->ctx, "%s%s.%s", im->prefix, u->node->scope, leaf)
+    return leaf && scope && (rank == 1 || !vector)
+               ? ef_internf(im->ctx, "%s%s.%s", im->prefix, scope, leaf)
                : NULL;
 }
 
@@ -81,6 +95,27 @@ last_part(const char *path)
 {
     const char *dot = strrchr(path, '.');
     return dot ? dot + 1 : path;
+}
+
+/* "net." of module "net.a.fc" and scope "a.fc"; NULL: the scope is not its end. */
+static const char *
+prefix_of(fe_imp *im, const char *module, const char *scope)
+{
+    size_t m = module ? strlen(module) : 0, s = scope ? strlen(scope) : 0;
+    if (!m || !s || m < s || strcmp(module + m - s, scope))
+        return NULL;
+    return m == s || module[m - s - 1] == '.' ? ef_internn(im->ctx, module, m - s)
+                                              : NULL;
+}
+
+static bool
+read_once(const fe_imp *im, const char *name)
+{
+    const fe_alias *a = ef_map_get(&im->aliases, name);
+    int n = 0;
+    for (int i = 0; a && i < a->w->uses.n; i++)
+        n += a->w->uses.at[i].alias == name;
+    return n == 1;
 }
 
 /* Module of the bias that is added to a product; NULL: none, or one of another module. */
@@ -97,8 +132,13 @@ module_of_bias(fe_imp *im, const fe_node *n)
     if (!bias || !fe_is_torch_name(bias) || strcmp(last_part(bias), "bias"))
         return NULL;
     const char *module = module_of(im, bias);
-    bool same = !n->scope || !module || !strcmp(last_part(n->scope), last_part(module));
-    return same ? module : NULL;
+    if (!module || read_once(im, bias)) {
+        bool same =
+            !n->scope || !module || !strcmp(last_part(n->scope), last_part(module));
+        return same ? module : NULL;
+    }
+    return prefix_of(im, module, n->scope) ? module
+                                           : NULL; /* several modules share it */
 }
 
 static void
@@ -111,8 +151,10 @@ name_param(fe_imp *im, fe_param *p, const fe_use *u)
     if (!u)
         return;
     const char *op = fe_str(u->node->p->op_type);
-    bool gemm = !strcmp(op, "Gemm"), product = gemm || !strcmp(op, "MatMul");
-    const Onnx__AttributeProto *tb = gemm ? fe_node_attr(u->node->p, "transB") : NULL;
+    bool gemm = !strcmp(op, "Gemm") || !strcmp(op, "FusedGemm");
+    bool product = gemm || !strcmp(op, "MatMul") || !strcmp(op, "FusedMatMul");
+    const Onnx__AttributeProto *tb =
+        product ? fe_node_attr(u->node->p, "transB") : NULL;
     const char *module = product && u->input == 1 ? module_of_bias(im, u->node) : NULL;
     p->hf = module ? ef_internf(im->ctx, "%s.weight", module)
                    : scope_name(im, u, p->t->rank);
@@ -196,16 +238,6 @@ scan_node(fe_imp *im, fe_node *n, fe_node *owner)
 }
 
 /* ---- what stands before all scopes ---- */
-
-static const char *
-prefix_of(fe_imp *im, const char *module, const char *scope)
-{
-    size_t m = module ? strlen(module) : 0, s = scope ? strlen(scope) : 0;
-    if (!m || !s || m < s || strcmp(module + m - s, scope))
-        return NULL;
-    return m == s || module[m - s - 1] == '.' ? ef_internn(im->ctx, module, m - s)
-                                              : NULL;
-}
 
 static void
 learn_prefix(fe_imp *im)
@@ -333,8 +365,7 @@ fe_params(fe_imp *im)
             return false;
         group_uses(im, im->weights.at[i]);
     }
-    fe_rename(im);
-    return true;
+    return fe_rename(im);
 }
 
 fe_param *

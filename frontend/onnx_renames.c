@@ -68,25 +68,55 @@ is_norm_name(const char *name)
     return n > k && !strcmp(name + n - k, "norm.weight");
 }
 
+/* Do the file's weights have names? Then a vector without one was computed. */
 static bool
-folds_norms(const fe_imp *im)
+keeps_names(const fe_imp *im)
 {
-    if (im->config)
-        return !strncmp(im->config->type, "gemma", 5);
     for (int i = 0; i < im->params.n; i++)
         if (fe_is_torch_name(im->params.at[i]->key))
-            return true; /* names are kept, so the nameless was computed */
+            return true;
     return false;
 }
 
+/* Gemma multiplies embeddings by a number before all else. */
+static bool
+scales_embeddings(const fe_imp *im)
+{
+    for (int i = 0; i < im->main->order.n; i++) {
+        const fe_node *n = im->main->order.at[i];
+        const fe_param *p = n->nin ? ef_map_get(&im->use, &n->p->input[0]) : NULL;
+        if (!p || !p->table || strcmp(fe_str(n->p->op_type), "Gather"))
+            continue;
+        const fe_users *u = fe_users_of(im->main, n->out[0]);
+        return u->node.n == 1 && !strcmp(fe_str(u->node.at[0]->p->op_type), "Mul");
+    }
+    return false;
+}
+
+static bool
+is_gemma(const fe_imp *im)
+{
+    if (im->config)
+        return !strncmp(im->config->type, "gemma", 5);
+    return im->family &&
+           (!strncmp(im->family->name, "gemma", 5) ||
+            (!strcmp(im->family->name, "llama") && scales_embeddings(im)));
+}
+
+/* Without config.json, a nameless scale among weights with names is 1 + weight in Gemma, and
+ * in any other family something of which nothing is known. */
 static void
 find_folded(fe_imp *im)
 {
-    bool folds = folds_norms(im);
+    bool gemma = is_gemma(im), kept = keeps_names(im);
     for (int i = 0; i < im->params.n; i++) {
         fe_param *p = im->params.at[i];
         bool scale = p->t->rank == 1 && p->hf && is_norm_name(p->hf);
-        p->shift = folds && scale && !fe_is_torch_name(p->key);
+        if (!scale || fe_is_torch_name(p->key) || (!kept && !im->config))
+            continue;
+        p->shift = gemma;
+        if (!gemma && !im->config)
+            p->hf = NULL;
     }
 }
 
@@ -279,7 +309,22 @@ name_head(fe_imp *im)
     }
 }
 
-void
+/* Has config.json as many layers as the file? */
+static bool
+fits_config(fe_imp *im)
+{
+    int64_t want = im->config ? im->config->layers : 0;
+    if (!want || !im->layers.n || want == im->layers.n)
+        return true;
+    return ef_error(
+        im->ctx, NULL, E_FILE, im->ctx->cfg->hf_config,
+        ef_internf(im->ctx,
+                   "it says %lld layers, the model has %d: it is of another "
+                   "model",
+                   (long long)want, im->layers.n));
+}
+
+bool
 fe_rename(fe_imp *im)
 {
     fe_find_family(im);
@@ -294,4 +339,5 @@ fe_rename(fe_imp *im)
             name_head(im);
     }
     find_folded(im);
+    return fits_config(im);
 }

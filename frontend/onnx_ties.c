@@ -163,6 +163,13 @@ seen_key(ties *x, const matrix *m, bool flip)
                       m->p->t->type, (unsigned long long)(flip ? m->flipped : m->own));
 }
 
+/* A table and an output layer that config.json says are two. */
+static bool
+is_untied_head(const fe_imp *im, const fe_param *p, const fe_param *q)
+{
+    return im->config && im->config->untied && p->table != q->table;
+}
+
 /* Ties m to a matrix that was seen before, or remembers it. */
 static bool
 consider(ties *x, matrix *m)
@@ -175,6 +182,8 @@ consider(ties *x, matrix *m)
     for (int flip = 0; flip < 2; flip++) {
         const matrix *root = ef_map_get(&x->seen, flip ? seen_key(x, m, true) : key);
         bool same = false;
+        if (root && is_untied_head(x->im, root->p, m->p))
+            continue;
         if (root && x->im->ctx->cfg->glance)
             same = true;
         else if (root && !(flip ? same_transposed : same_bytes)(x, root, m, &same))
@@ -212,16 +221,31 @@ consider_all(ties *x, bool tables)
     return true;
 }
 
+/* Two weights of one name would make a file that nobody can load: only the first keeps it. */
+static void
+forget_doubles(fe_imp *im)
+{
+    ef_map seen = {0};
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        if (!p->hf || p->tie)
+            continue;
+        const char *name = ef_intern(im->ctx, p->hf);
+        if (ef_map_has(&seen, name))
+            p->hf = NULL;
+        ef_map_set(im->arena, &seen, name, p);
+    }
+}
+
 /* Embedding tables come first: a copy of one is tied to it, not the other way round. */
 bool
 fe_ties(fe_imp *im)
 {
-    if (im->config && im->config->untied)
-        return true;
     ties x = {.im = im, .fd = -1};
     x.a = ef_alloc(im->arena, TILE * TILE / 4 * ELEMENT_MAX);
     x.b = ef_alloc(im->arena, TILE * TILE / 4 * ELEMENT_MAX);
     bool ok = consider_all(&x, true) && consider_all(&x, false);
+    forget_doubles(im);
     if (x.fd >= 0)
         close(x.fd);
     return ok;

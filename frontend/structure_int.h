@@ -52,7 +52,7 @@ void fe_find_family(fe_imp *);
 const char *fe_part(const fe_family *, fe_role);
 
 /* ---- onnx_renames.c ---- */
-/* Names by family for what neither the file nor scopes name. */
-void fe_rename(fe_imp *);
+/* Names by family for what neither the file nor scopes name. false: said why. */
+bool fe_rename(fe_imp *);
 
 #endif

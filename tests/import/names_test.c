@@ -367,6 +367,109 @@ TEST(gemm_layouts)
     end(&t);
 }
 
+#define NORMS                                                                     \
+    "model.embed_tokens.weight = f32[16,4] ~9 | onnx::Mul_5 = f32[4] ~3 | two = " \
+    "f32[] 2 | "                                                                  \
+    "model.layers.0.input_layernorm.bias = f32[4] ~4 | "                          \
+    "model.layers.0.fc.weight = f32[4,4] ~5 | "                                   \
+    "/model/embed_tokens/Gather: e = Gather(model.embed_tokens.weight, ids) | "
+#define NORMED                                                        \
+    "/model/layers.0/input_layernorm/Mul: n = Mul(onnx::Mul_5, h) | " \
+    "/model/layers.0/input_layernorm/Add: m = Add(n, "                \
+    "model.layers.0.input_layernorm.bias) | "                         \
+    "/model/layers.0/fc/MatMul: y = MatMul(m, model.layers.0.fc.weight)"
+
+/* Without a name among named ones: of Gemma 1 + weight, else nothing that is known. */
+TEST(a_nameless_norm)
+{
+    fixture t;
+    begin(&t, NORMS "h = Mul(e, two) | " NORMED);
+    found f = find(t.module, "onnx::Mul_5");
+    CHECK_STR(hf(&t, "onnx::Mul_5"), "model.layers.0.input_layernorm.weight");
+    CHECK(f.p && f.p->shift == 1);
+    end(&t);
+    begin(&t, NORMS "h = Tanh(e) | " NORMED);
+    f = find(t.module, "onnx::Mul_5");
+    CHECK(f.p && !f.p->hf && !f.p->shift);
+    end(&t);
+}
+
+/* onnxruntime leaves out the Identity: readers of a shared bias name their own matrices. */
+TEST(a_shared_bias_names_no_other_module)
+{
+    fixture t;
+    begin(&t, "onnx::MatMul_1 = f32[4,4] ~3 | onnx::MatMul_2 = f32[4,4] ~4 | "
+              "net.h.0.fc.bias = f32[4] 0 0 0 0 | "
+              "/net/h.0/fc/MatMul: a = MatMul(x, onnx::MatMul_1) | "
+              "/net/h.0/fc/Add: b = Add(net.h.0.fc.bias, a) | "
+              "/net/h.1/fc/MatMul: c = MatMul(b, onnx::MatMul_2) | "
+              "/net/h.1/fc/Add: y = Add(net.h.0.fc.bias, c)");
+    CHECK_STR(hf(&t, "onnx::MatMul_1"), "net.h.0.fc.weight transposed");
+    CHECK_STR(hf(&t, "onnx::MatMul_2"), "net.h.1.fc.weight transposed");
+    CHECK(ir_param_by_name(t.module, "net.h.1.fc.bias") != NULL);
+    end(&t);
+}
+
+TEST(no_two_weights_have_one_name)
+{
+    fixture t;
+    begin(&t, "onnx::MatMul_1 = f32[4,4] ~3 | onnx::MatMul_2 = f32[4,4] ~4 | "
+              "/net/fc/MatMul: a = MatMul(x, onnx::MatMul_1) | "
+              "/net/fc/MatMul_1: y = MatMul(a, onnx::MatMul_2)");
+    CHECK_STR(hf(&t, "onnx::MatMul_1"), "net.fc.weight transposed");
+    CHECK_STR(hf(&t, "onnx::MatMul_2"), "-");
+    end(&t);
+}
+
+/* ---- config.json ---- */
+
+/* Weights of a model that is imported with a config.json of this text; -1: it was refused,
+ * with these words. */
+static int
+weights_with(const char *config, const char *model_text, const char *words)
+{
+    char path[60];
+    snprintf(path, sizeof path, "/tmp/efficc-config-%ld.json", (long)getpid());
+    FILE *file = fopen(path, "w");
+    NEED(file && fputs(config, file) >= 0 && !fclose(file));
+    fixture t = {.cfg = ef_config_default};
+    said_open(&t.s);
+    t.cfg.batch = 2;
+    t.cfg.seq = 3;
+    t.cfg.hf_config = path;
+    t.s.ctx->cfg = &t.cfg;
+    t.m = model_new(17, ef_printf(t.s.ctx->arena, MODEL_BASE "%s", model_text));
+    model_input(&t.m, "ids", 7, "b,s");
+    model_input(&t.m, "mask", 7, "b,s");
+    model_output(&t.m, "y");
+    t.module = model_import(t.s.ctx, &t.m, &t.f);
+    int n = t.module ? weights(&t) : -1;
+    CHECK(t.module ? !words : words && strstr(said_text(&t.s), words));
+    if (t.module)
+        ir_module_free(t.module);
+    fe_unload(t.f);
+    model_free(&t.m);
+    said_close(&t.s);
+    remove(path);
+    return n;
+}
+
+TEST(what_a_config_settles)
+{
+    static const char head[] =
+        "wte = f32[3,2] 1 2 3 4 5 6 | lm = f32[2,3] 1 3 5 2 4 6 | w = f32[4,2] ~3 | "
+        "e = Gather(wte, mask) | h = MatMul(x, w) | a = Add(e, h) | y = MatMul(a, lm)";
+    static const char layer[] = "net.h.0.a = f32[4,4] ~3 | "
+                                "/net/h.0/MatMul: y = MatMul(x, net.h.0.a)";
+    CHECK(weights_with("{\"model_type\": \"x\"}", head, NULL) == 3);
+    CHECK(weights_with("{\"model_type\": \"x\", \"tie_word_embeddings\": false}", head,
+                       NULL) == 4);
+    CHECK(weights_with("{}", head, "model_type") < 0);
+    CHECK(weights_with("[", head, "model_type") < 0);
+    CHECK(weights_with("{\"model_type\": \"x\", \"num_hidden_layers\": 3}", layer,
+                       "it says 3 layers, the model has 1") < 0);
+}
+
 /* ---- ties ---- */
 
 TEST(transposed_copy_of_the_table_is_tied)
