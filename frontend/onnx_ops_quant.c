@@ -11,7 +11,8 @@
 static fe_val *
 known_in(fe_call *c, int i)
 {
-    const fe_tensor *t = ef_map_get(&c->im->f->inits, c->n->in[i]);
+    const fe_tensor *t =
+        fe_has(c, i) ? ef_map_get(&c->im->f->inits, c->n->in[i]) : NULL;
     return t ? fe_load_known(c, t) : fe_in(c, i);
 }
 
@@ -34,6 +35,10 @@ spread(fe_call *c, fe_val *s, const ir_type *x, int axis, int64_t block)
         return NULL;
     }
     int64_t blocks = s->type->dim[axis], own[IR_MAX_RANK];
+    if (!ir_dims_ok(2, (int64_t[]){blocks, block})) {
+        fe_fail(c, "block_size is %lld", (long long)block);
+        return NULL;
+    }
     for (int i = 0, k = 0; i < rank; i++) {
         own[i] = s->type->dim[i];
         dim[k++] = own[i];
@@ -121,7 +126,9 @@ static bool
 check_blocks(fe_call *c, const blocks *b, fe_val *const *v)
 {
     bool sane = (b->bits == 2 || b->bits == 4 || b->bits == 8) && b->size > 0 &&
-                b->size * b->bits % 8 == 0 && b->k > 0 && b->n > 0;
+                b->k > 0 && b->n > 0 &&
+                ir_dims_ok(3, (int64_t[]){b->n, b->count, b->size}) &&
+                b->size * b->bits % 8 == 0;
     if (!sane || fe_has(c, 4))
         return fe_fail(c,
                        "%lld bits in blocks of %lld, %lld x %lld%s, are not supported",
@@ -135,6 +142,8 @@ check_blocks(fe_call *c, const blocks *b, fe_val *const *v)
         bool whole = i == 3 && ir_dtypes[v[3]->type->dtype].is_float;
         if (!v[i]->data)
             return fe_fail(c, "operand %d depends on the data", i);
+        if (i == 1 && ir_dtypes[v[i]->type->dtype].is_float)
+            return fe_fail(c, "operand 1 is not of integers");
         if (ir_type_count(v[i]->type) != (whole ? want[2] : want[i]))
             return fe_fail(c, "operand %d is %s", i,
                            ir_type_text(c->im->ctx, v[i]->type));
@@ -148,7 +157,7 @@ op_matmul_nbits(fe_call *c)
 {
     blocks b = {fe_attr_i(c, "K", 0), fe_attr_i(c, "N", 0), fe_attr_i(c, "bits", 4),
                 fe_attr_i(c, "block_size", 0), 0};
-    b.count = b.size > 0 ? (b.k + b.size - 1) / b.size : 0;
+    b.count = b.size > 0 ? b.k / b.size + (b.k % b.size > 0) : 0;
     fe_val *v[4] = {fe_in(c, 0)};
     if (fe_attr_i(c, "weight_prepacked", 0))
         return fe_fail(c, "weights in the order of a device are not supported");
