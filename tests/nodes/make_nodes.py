@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes data/*.nodes: ONNX's own tests of operators, for those that efficc claims (frontend/onnx_ops.def).
 
-    python make_nodes.py [--testdata DIR]     needs onnx 1.23.2 (its case generator); DIR: Debian's libonnx-testdata,
-                                              /usr/share/libonnx-testdata/data, for the forms of operators up to opset 17
+    python make_nodes.py [--testdata DIR]     needs onnx 1.23.2 (its case generator) and onnxruntime; DIR: Debian's
+                                              libonnx-testdata, for the forms of operators up to opset 17
 
-A file a kind of test (operator, or `expanded`: the bodies of operators that are functions); it holds one ModelProto a test, each behind
+ONNX has no tests of com.microsoft's operators: the rows of tests/golden/import/ops.rows that use them or SimplifiedLayerNormalization,
+which is in no standard, with what onnxruntime computes, stand in for them. A file a kind of test (operator, or `expanded`: the bodies of operators that are functions); it holds one ModelProto a test, each behind
 its length (4 bytes, little-endian). Inputs of the test are initializers of the model, results have "want." before their name; those
 without elements, which are no initializers, are inputs of the graph. A further input makes efficc's loader believe that there are tokens.
 The model's producer_version is the tolerance, relative and absolute. Left out, and counted: element types that efficc does not know
@@ -16,6 +17,7 @@ import glob
 import os
 import re
 import struct
+import sys
 import warnings
 
 import numpy as np
@@ -130,6 +132,23 @@ def installed(folder):
         yield os.path.basename(where), model, data[0], data[1], "0.001 1e-07"
 
 
+def is_other(node):
+    return node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization"
+
+
+def of_microsoft():
+    sys.path.insert(0, os.path.join(HERE, "../golden/import"))
+    import make_ops
+    for line in open(os.path.join(HERE, "../golden/import/ops.rows")):
+        if line.startswith("#") or not line.strip():
+            continue
+        name, opsets, text = (part.strip() for part in line.split(" ; "))
+        model = make_ops.model(text, int(opsets.split()[0]))
+        if any(is_other(n) for n in model.graph.node):
+            y = make_ops.run(text, int(opsets.split()[0]))
+            yield "microsoft " + name, model, [make_ops.IDS, make_ops.MASK], [y], "0.0001 1e-06"
+
+
 def opset(model):
     return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
@@ -139,7 +158,7 @@ def main():
     p.add_argument("--testdata", default="/usr/share/libonnx-testdata/data")
     a = p.parse_args()
     rows, files, left, seen = claimed(), collections.defaultdict(list), collections.Counter(), {}
-    for source in (generated(), installed(a.testdata)):
+    for source in (generated(), installed(a.testdata), of_microsoft()):
         for name, model, inputs, outputs, tolerance in source:
             if not is_claimed(model, rows):
                 continue
@@ -147,7 +166,8 @@ def main():
                 continue
             data = packed(name if name not in seen else f"{name}@{opset(model)}", model, inputs, outputs, tolerance)
             ops = {n.op_type for n in model.graph.node}
-            kind = "expanded" if "_expanded" in name or len(ops) > 1 else ops.pop()
+            other = [n.op_type for n in model.graph.node if is_other(n)]
+            kind = f"com.microsoft.{other[0]}" if other else "expanded" if "_expanded" in name or len(ops) > 1 else ops.pop()
             if isinstance(data, str):
                 left[data] += 1
             elif len(data) > (LARGEST_EXPANDED if kind == "expanded" else LARGEST):

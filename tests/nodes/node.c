@@ -25,7 +25,7 @@ read_file(ef_arena *a, const char *folder, const char *file, node_tests *to)
         size_t len = b[0] | (size_t)b[1] << 8 | (size_t)b[2] << 16 | (size_t)b[3] << 24;
         Onnx__ModelProto *p = onnx__model_proto__unpack(NULL, len, b + 4);
         EF_ASSERT(p != NULL);
-        node_test t = {ef_strndup(a, file, strcspn(file, ".")),
+        node_test t = {ef_strndup(a, file, strlen(file) - strlen(".nodes")),
                        ef_strdup(a, p->producer_name), b + 4, len};
         onnx__model_proto__free_unpacked(p, NULL);
         ef_push(a, to->at, t);
