@@ -186,7 +186,7 @@ open_folder(host *h)
         return rt_fail(RT_USER, "--resume-from-checkpoint %s: %s", from,
                        strerror(errno));
     int code = rt_output_dir(o->output_dir, o->overwrite_output_dir || goes_on_here(o));
-    if (!code && o->train_data.n)
+    if (!code)
         code = rt_folder_lock(o->output_dir, &h->lock);
     return code;
 }
@@ -329,7 +329,9 @@ predict(host *h)
     if (code != RT_STOPPED || !rt_stop_asked())
         return code;
     h->end = *rt_stop_why() == '-' ? "max time" : "signal";
-    rt_say("stopped", "%s: no predictions were written%s", rt_stop_why(),
+    rt_say("stopped", "%s: %s%s", rt_stop_why(),
+           o->output_dir ? "no predictions were written"
+                         : "more predictions would have followed",
            o->train_data.n ? "; the results of training are there, and predict from "
                              "--init-adapter or --init-tensors without --train-data"
                            : "");

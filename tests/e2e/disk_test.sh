@@ -84,7 +84,7 @@ if [ "${1-}" = --small-disk ]; then
 fi
 
 temp=$(mktemp -d) first=
-trap 'kill -9 $first 2>/dev/null; rm -rf "$temp"' EXIT
+trap 'kill -9 $first 2>/dev/null || true; rm -rf "$temp"' EXIT
 cd "$temp"
 "$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --quiet -o prog
 i=0

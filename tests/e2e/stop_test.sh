@@ -116,6 +116,12 @@ $(command mine --overwrite-output-dir) >theirs.out 2>&1
 rc=$?
 ok=0 && [ $rc = 1 ] && grep -q "is in use by trainer process $pid" theirs.out || ok=1
 result $ok "a second trainer: exit code $rc, $(tail -n 3 theirs.out)"
+for use in --eval-data --predict; do
+    model/trainer $use train.jsonl --output-dir mine --overwrite-output-dir >theirs.out 2>&1
+    rc=$?
+    ok=0 && [ $rc = 1 ] && grep -q "is in use by trainer process $pid" theirs.out || ok=1
+    result $ok "$use beside a trainer: exit code $rc, $(tail -n 3 theirs.out)"
+done
 kill -TERM $pid
 wait $pid
 rc=$?

@@ -335,7 +335,10 @@ TEST(a_stop_without_training_leaves_nothing_half)
     happens = (struct happens){.eval = 2, .signal = SIGTERM};
     CHECK(RUN("--predict", dev, TO("half")) == RT_STOPPED);
     TOY_HEARD("SIGTERM: no predictions were written\n");
-    CHECK(rmdir(toy_path("half")) == 0);
+    CHECK(unlink(toy_path("half/.lock")) == 0 && rmdir(toy_path("half")) == 0);
+    happens = (struct happens){.eval = 2, .signal = SIGTERM};
+    CHECK(RUN("--predict", dev) == RT_STOPPED);
+    TOY_HEARD("SIGTERM: more predictions would have followed\n");
     /* 4 steps of 2 rows, an evaluation of 4 batches, then the predictions */
     happens = (struct happens){.eval = 5, .signal = SIGTERM};
     CHECK(RUN("--train-data", (char *)rows("train", 17), "--max-steps", "4",
