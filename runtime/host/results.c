@@ -40,7 +40,7 @@ save_torch(const rt_run *run, const char *path)
     free(shifted);
     if (code)
         return code;
-    rt_say("saved", "%s: %d tensors under PyTorch's names", path, n);
+    rt_say("saved", "%s: %d tensors under PyTorch's names, as float32", path, n);
     if (unknown)
         rt_say("", "%d of them have no known PyTorch name and keep the file's",
                unknown);
