@@ -147,7 +147,7 @@ put_param(ef_buf *b, ef_ctx *ctx, const ir_param *p, bool placed)
         put_field(b, "part", p->part);
         ef_putf(b, ":%" PRId64 ":%" PRId64 ":%" PRId64, p->part_start, p->part_len,
                 p->part_of);
-        if (p->part_block)
+        if (p->part_block || p->part_stride)
             ef_putf(b, ":%" PRId64 ":%" PRId64, p->part_block, p->part_stride);
     }
     if (p->of)
