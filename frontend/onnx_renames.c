@@ -1,7 +1,8 @@
 /* onnx_renames.c -- names by family, for what neither the file nor scopes name.
  *
  * What stands before the layers of a family ("model.", "bert.", nothing in a model without a
- * head) is read off the names that are there, else off the architecture in config.json.
+ * head) is read off the names that are there, else off the architecture in config.json; that
+ * tells, too, what is a wrapper's.
  *
  * Exporters compute with what does not depend on the data. In Gemma's norms that is 1 +
  * weight, which loses its name, as no other vector does: it is PyTorch's weight + 1. A file of
@@ -56,6 +57,27 @@ find_base(fe_imp *im)
             im->base = base_in(im, im->params.at[i]->hf);
     if (!im->base)
         im->base = is_bare(im) ? "" : ef_internf(im->ctx, "%s.", im->family->base);
+}
+
+/* Names of a model that was exported within another module ("net.model.layers.0.."), without
+ * what stands before those of its architecture. */
+static void
+unwrap(fe_imp *im)
+{
+    const char *want = is_bare(im) ? "" : ef_internf(im->ctx, "%s.", im->family->base);
+    size_t n = strlen(im->base), k = strlen(want), extra = n - k;
+    if (!im->config || !im->config->architecture || n <= k ||
+        strcmp(im->base + extra, want) || im->base[extra - 1] != '.')
+        return;
+    const char *before = ef_internn(im->ctx, im->base, extra);
+    for (int i = 0; i < im->params.n; i++) {
+        fe_param *p = im->params.at[i];
+        if (p->hf && !strncmp(p->hf, before, extra))
+            p->hf += extra;
+        if (p->lookup && !strncmp(p->lookup, before, extra))
+            p->lookup += extra;
+    }
+    im->base = want;
 }
 
 /* ---- norms of 1 + weight ---- */
@@ -330,6 +352,7 @@ fe_rename(fe_imp *im)
     fe_find_family(im);
     if (im->family) {
         find_base(im);
+        unwrap(im);
         name_ids(im);
         if (im->family->positions)
             name_positions(im);

@@ -179,9 +179,10 @@ check_targets(lora *l, int64_t r)
                            "not in the file, and an adapter is saved under "
                            "it",
                            m->w->value->name));
-        ef_hint(l->ctx,
-                "export with node names (torch 1.13 or newer), or train without "
-                "--lora-r");
+        ef_hint(
+            l->ctx,
+            "--hf-config config.json of the model's repository may tell; else export "
+            "with node names (torch 1.13 or newer), or train without --lora-r");
         return false;
     }
     return true;

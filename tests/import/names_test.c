@@ -423,35 +423,79 @@ TEST(no_two_weights_have_one_name)
 
 /* ---- config.json ---- */
 
-/* Weights of a model that is imported with a config.json of this text; -1: it was refused,
- * with these words. */
-static int
-weights_with(const char *config, const char *model_text, const char *words)
+/* A model that is imported with a config.json of this text. */
+static void
+begin_with(fixture *t, const char *config, const char *text)
 {
     char path[60];
     snprintf(path, sizeof path, "/tmp/efficc-config-%ld.json", (long)getpid());
     FILE *file = fopen(path, "w");
     NEED(file && fputs(config, file) >= 0 && !fclose(file));
-    fixture t = {.cfg = ef_config_default};
-    said_open(&t.s);
-    t.cfg.batch = 2;
-    t.cfg.seq = 3;
-    t.cfg.hf_config = path;
-    t.s.ctx->cfg = &t.cfg;
-    t.m = model_new(17, ef_printf(t.s.ctx->arena, MODEL_BASE "%s", model_text));
-    model_input(&t.m, "ids", 7, "b,s");
-    model_input(&t.m, "mask", 7, "b,s");
-    model_output(&t.m, "y");
-    t.module = model_import(t.s.ctx, &t.m, &t.f);
+    *t = (fixture){.cfg = ef_config_default};
+    said_open(&t->s);
+    t->cfg.batch = 2;
+    t->cfg.seq = 3;
+    t->cfg.hf_config = path;
+    t->s.ctx->cfg = &t->cfg;
+    t->m = model_new(17, ef_printf(t->s.ctx->arena, MODEL_BASE "%s", text));
+    model_input(&t->m, "ids", 7, "b,s");
+    model_input(&t->m, "mask", 7, "b,s");
+    model_output(&t->m, "y");
+    t->module = model_import(t->s.ctx, &t->m, &t->f);
+    remove(path);
+}
+
+static void
+end_with(fixture *t)
+{
+    if (t->module)
+        ir_module_free(t->module);
+    fe_unload(t->f);
+    model_free(&t->m);
+    said_close(&t->s);
+}
+
+/* Number of weights; -1: the model was refused, with these words. */
+static int
+weights_with(const char *config, const char *model_text, const char *words)
+{
+    fixture t;
+    begin_with(&t, config, model_text);
     int n = t.module ? weights(&t) : -1;
     CHECK(t.module ? !words : words && strstr(said_text(&t.s), words));
-    if (t.module)
-        ir_module_free(t.module);
-    fe_unload(t.f);
-    model_free(&t.m);
-    said_close(&t.s);
-    remove(path);
+    end_with(&t);
     return n;
+}
+
+static bool
+has_name(const char *config, const char *model_text, const char *name)
+{
+    fixture t;
+    begin_with(&t, config, model_text);
+    bool has = false;
+    for (int i = 0; t.module && i < t.module->params.n; i++)
+        has |= t.module->params.at[i]->hf && !strcmp(t.module->params.at[i]->hf, name);
+    end_with(&t);
+    return has;
+}
+
+TEST(a_wrapper_is_told_by_the_architecture)
+{
+    static const char text[] =
+        "net.model.layers.0.input_layernorm.weight = f32[4] ~3 | "
+        "net.model.layers.0.fc.weight = f32[4,4] ~4 | net.lm_head.weight = f32[4,4] ~5 "
+        "| "
+        "h = Mul(x, net.model.layers.0.input_layernorm.weight) | "
+        "a = MatMul(h, net.model.layers.0.fc.weight) | y = MatMul(a, "
+        "net.lm_head.weight)";
+    CHECK(has_name("{\"model_type\": \"llama\", \"architectures\": "
+                   "[\"LlamaForCausalLM\"]}",
+                   text, "model.layers.0.fc.weight"));
+    CHECK(has_name("{\"model_type\": \"llama\", \"architectures\": "
+                   "[\"LlamaForCausalLM\"]}",
+                   text, "lm_head.weight"));
+    CHECK(
+        has_name("{\"model_type\": \"llama\"}", text, "net.model.layers.0.fc.weight"));
 }
 
 TEST(what_a_config_settles)
