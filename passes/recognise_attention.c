@@ -28,7 +28,9 @@ typedef struct scores { /* what the walk back from the softmax finds */
     double softcap; /* 0: none */
     int64_t window; /* 0: none */
     bool causal;
-    ir_value *key;
+    ir_value *key;        /* mask over keys: an input */
+    ir_value *computed;   /* or what is computed, [B,1,1,S], seen where true */
+    bool inverted;        /* or where false */
     const ir_op *product; /* queries times keys */
     bool said;            /* why this attention is not one */
 } scores;
@@ -66,6 +68,31 @@ scores_type(const scores *s, const ir_type *t, const ir_type *mask)
     return s->type && s->type != four && rows > 1 ? NULL : four;
 }
 
+/* A mask that no rule describes, but which hides keys from all queries alike: what it is
+ * computed by is the mask over keys, a condition [B,1,1,S]. */
+static bool
+take_computed(scores *s, const ir_type *t, ir_value *v, bool inverted, double post)
+{
+    double yes, no;
+    if (v->type->dtype != IR_BOOL) { /* where(v, 0, very negative), or the reverse */
+        const ir_op *op = v->def;
+        if (!op || op->code != IR_OP_where || !canon_uniform(op->arg[1], &yes) ||
+            !canon_uniform(op->arg[2], &no) || (yes == 0) == (no == 0) ||
+            (yes + no) * post > MASKED)
+            return false;
+        inverted = yes != 0;
+        v = op->arg[0];
+    }
+    const ir_type *tv = v->type;
+    if (s->key || s->computed || tv->rank != 4 || tv->dim[0] != t->dim[0] ||
+        tv->dim[1] != 1 || tv->dim[2] != 1 || tv->dim[3] != t->dim[3])
+        return false;
+    s->computed = v;
+    s->inverted = inverted;
+    s->type = t;
+    return true;
+}
+
 /* Takes the mask v of op `at` into account. `post`: what its elements are multiplied by
  * before they meet the softmax; inverted: v is boolean and true at masked places. */
 static bool
@@ -78,11 +105,12 @@ add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
         return refuse(s, at, "its mask is inside of the soft cap");
     mask_rule rule = mask_probe(s->r, v, inverted, t);
     if (!rule.known)
-        return refuse(s, at, "its mask is neither causal nor one over keys");
+        return take_computed(s, t, v, inverted, post) ||
+               refuse(s, at, "its mask is neither causal nor one over keys");
     if (v->type->dtype != IR_BOOL && (rule.causal || rule.key || rule.window) &&
         rule.masked_max * post > MASKED)
         return refuse(s, at, "its mask is not negative enough");
-    if (s->key && rule.key && s->key != rule.key)
+    if (rule.key && (s->computed || (s->key && s->key != rule.key)))
         return refuse(s, at, "it has two masks over keys");
     s->type = at->res[0]->type->rank == 4 || t->dim[0] > 1 ? t : s->type;
     s->causal |= rule.causal;
@@ -212,6 +240,22 @@ find_operands(const scores *s, const ir_op *out, operand o[3], int64_t *heads)
 
 /* ---- the op ---- */
 
+/* The mask over keys as attention takes it, [B,S]; NULL: there is none. */
+static ir_value *
+emit_key(const scores *s, ir_op *root)
+{
+    ir_value *v = s->computed;
+    if (!v)
+        return s->key;
+    const ir_type *t = v->type;
+    ef_ctx *ctx = s->r->m->ctx;
+    int64_t dim[] = {t->dim[0], t->dim[3]};
+    v = canon_reshape(root, v, ir_type_get(ctx, IR_BOOL, 2, dim));
+    if (s->inverted)
+        v = canon_emit(root, IR_OP_not, v, NULL, NULL);
+    return canon_emit(root, IR_OP_cast, v, NULL, ir_type_get(ctx, IR_I64, 2, dim));
+}
+
 static int
 attrs_of(const scores *s, const operand o[3], ir_attr *attr)
 {
@@ -243,13 +287,13 @@ emit(const scores *s, ir_op *root, const operand o[3])
     const ir_type *out = root->res[0]->type;
     int64_t d = o[0].h.d, heads = o[0].h.heads;
     ir_value *arg[] = {view_flat(root, o[0].base), view_flat(root, o[1].base),
-                       view_flat(root, o[2].base), s->key};
+                       view_flat(root, o[2].base), emit_key(s, root)};
     rec_turn_together(root, arg, (head_view[]){o[0].h, o[1].h, o[2].h});
     ir_attr attr[13];
     int n = attrs_of(s, o, attr);
     ir_builder b = ir_at(root);
     ir_value *y =
-        ir_insert(&b, IR_OP_attention, NULL, s->key ? 4 : 3, arg, n, attr, NULL, -1)
+        ir_insert(&b, IR_OP_attention, NULL, arg[3] ? 4 : 3, arg, n, attr, NULL, -1)
             ->res[0];
     const ir_type *ty = y->type; /* [B,S,heads*d], to [B,heads,S,d] */
     int64_t dim[] = {ty->dim[0], ty->dim[1], heads, d}, perm[] = {0, 2, 1, 3};
