@@ -26,8 +26,6 @@ fe_val *fe_window(fe_call *, int64_t s, int64_t t, int64_t past, const int64_t *
 fe_val *fe_both(fe_call *, fe_val *a, fe_val *b); /* a and b, either may be NULL */
 /* Operand i, keys or values of the past [B,heads,P,d], before v; without it v. */
 fe_val *fe_with_past(fe_call *, int i, fe_val *v);
-/* i64 [n]: 0, 1, .. */
-fe_val *fe_count_up(fe_call *, int64_t n);
 
 /* x [B,heads,S,d] turned by angles whose cosines and sines are [.,S,r/2] (1 or B rows); r
  * columns of each head are turned, the others stay. pairs: neighbours are turned together,

@@ -186,6 +186,8 @@ check_input(fe_imp *im, const Onnx__ValueInfoProto *in)
     const Onnx__TypeProto__Tensor *t = tensor ? in->type->tensor_type : NULL;
     if (!t || !t->shape)
         what = "has no shape";
+    else if (is_branch(in) && t->shape->n_dim > 1)
+        what = "is not one flag";
     else if (is_past(in) && past_axis(t) < 0)
         what =
             "is a cache whose dimension of past positions is unknown: export without "

@@ -3,7 +3,7 @@
  * Shorthands pass NULL on, so that a builder may nest them and look at the end: whoever
  * found the fault has said it.
  */
-#include "import_int.h"
+#include "ops_int.h"
 
 #include <string.h>
 
@@ -167,6 +167,25 @@ fe_axis(fe_call *c, int64_t axis, int rank, int *out)
 }
 
 /* ---- shorthands ---- */
+
+double *
+fe_room(fe_call *c, int64_t n)
+{
+    enum { MOST = 1 << 26 };
+    if (n <= MOST)
+        return EF_NEWN(c->im->arena, double, n + 1);
+    fe_fail(c, "%lld numbers are more than %d", (long long)n, MOST);
+    return NULL;
+}
+
+fe_val *
+fe_count_up(fe_call *c, int64_t n)
+{
+    double *x = fe_room(c, n);
+    for (int64_t i = 0; x && i < n; i++)
+        x[i] = (double)i;
+    return x ? fe_known_val(c->im, fe_type(c, IR_I64, 1, &n), x) : NULL;
+}
 
 fe_val *
 fe_ew1(fe_call *c, ir_opcode code, fe_val *a)

@@ -59,24 +59,15 @@ fe_window(fe_call *c, int64_t s, int64_t t, int64_t past, const int64_t *reach)
 {
     int64_t dim[] = {s, t};
     const ir_type *type = fe_type(c, IR_BOOL, 2, dim);
-    if (!type)
+    double *x = type ? fe_room(c, s * t) : NULL;
+    if (!x)
         return NULL;
-    double *x = EF_NEWN(c->im->arena, double, s *t + 1);
     for (int64_t k = 0; k < s * t; k++) {
         int64_t ahead = k % t - k / t - past;
         x[k] =
             (reach[0] < 0 || -ahead <= reach[0]) && (reach[1] < 0 || ahead <= reach[1]);
     }
     return fe_known_val(c->im, type, x);
-}
-
-fe_val *
-fe_count_up(fe_call *c, int64_t n)
-{
-    double *x = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (double)i;
-    return fe_known_val(c->im, fe_type(c, IR_I64, 1, &n), x);
 }
 
 fe_val *
@@ -202,7 +193,9 @@ static fe_val *
 window_within(fe_call *c, int64_t queries, int64_t keys, const int64_t *reach)
 {
     int64_t dim[] = {queries, keys};
-    double *x = EF_NEWN(c->im->arena, double, queries *keys + 1);
+    double *x = fe_room(c, queries * keys);
+    if (!x)
+        return NULL;
     for (int64_t i = 0; i < queries * keys; i++)
         x[i] = (double)(i % keys - i / keys + queries);
     fe_val *d = fe_known_val(c->im, fe_type(c, IR_I64, 2, dim), x);

@@ -10,6 +10,13 @@
 
 /* ---- flat numbers ---- */
 
+/* i64 [n] of numbers from fe_room(), which may have failed. */
+static fe_val *
+listed(fe_call *c, int64_t n, const double *x)
+{
+    return x ? fe_known_val(c->im, fe_type(c, IR_I64, 1, &n), x) : NULL;
+}
+
 /* Negative indices, known or not, count from the end of n. */
 static fe_val *
 from_start(fe_call *c, fe_val *x, int64_t n)
@@ -64,11 +71,10 @@ row_numbers(fe_call *c, fe_val *index, const ir_type *t, const rows *r)
         batches *= t->dim[i];
     if (!r->batch || !batches)
         return sum;
-    double *first = EF_NEWN(c->im->arena, double, m + 1);
-    for (int64_t i = 0; i < m; i++)
+    double *first = fe_room(c, m);
+    for (int64_t i = 0; first && i < m; i++)
         first[i] = (double)(i / (m / batches) * r->each);
-    return fe_ew2(c, IR_OP_add, sum,
-                  fe_known_val(c->im, fe_type(c, IR_I64, 1, &m), first));
+    return fe_ew2(c, IR_OP_add, sum, listed(c, m, first));
 }
 
 /* Numbers of the elements of a [t] that `index`, of the same rank, picks along axis. */
@@ -76,8 +82,8 @@ static fe_val *
 element_numbers(fe_call *c, fe_val *index, const ir_type *t, int axis)
 {
     int64_t n = ir_type_count(index->type), stride = 1;
-    double *rest = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t e = 0; e < n; e++) {
+    double *rest = fe_room(c, n);
+    for (int64_t e = 0; rest && e < n; e++) {
         int64_t k = e, at = 0, s = 1;
         for (int d = t->rank - 1; d >= 0; d--) {
             at += d == axis ? 0 : k % index->type->dim[d] * s;
@@ -90,8 +96,7 @@ element_numbers(fe_call *c, fe_val *index, const ir_type *t, int axis)
         stride *= t->dim[d];
     fe_val *x = from_start(c, fe_reshape(c, index, 1, &n), t->dim[axis]);
     x = fe_with(c, IR_OP_mul, x, (double)stride);
-    return fe_ew2(c, IR_OP_add, x,
-                  fe_known_val(c->im, fe_type(c, IR_I64, 1, &n), rest));
+    return fe_ew2(c, IR_OP_add, x, listed(c, n, rest));
 }
 
 /* ---- picking ---- */
@@ -174,18 +179,18 @@ place_rows(fe_call *c, fe_val *v, fe_val *with, fe_val *to, bool add)
         fe_fail(c, "indices depend on the data, which is not supported");
         return NULL;
     }
-    double *from = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
+    double *from = fe_room(c, n);
+    for (int64_t i = 0; from && i < n; i++)
         from[i] = (double)i;
-    for (int64_t i = 0; i < m; i++) {
+    for (int64_t i = 0; from && i < m; i++) {
         if (to->data[i] < 0 || to->data[i] >= (double)n) {
             fe_fail(c, "an index is outside of the operand");
             return NULL;
         }
         from[(int64_t)to->data[i]] = (double)(n + i);
     }
-    fe_val *index = fe_known_val(c->im, fe_type(c, IR_I64, 1, &n), from);
-    return fe_gather(c, fe_concat(c, 2, (fe_val *[]){v, with}, 0), index, 0);
+    fe_val *all = fe_concat(c, 2, (fe_val *[]){v, with}, 0);
+    return fe_gather(c, all, listed(c, n, from), 0);
 }
 
 /* "none" or "add"; others are refused. */
@@ -254,16 +259,13 @@ op_one_hot(fe_call *c)
         ir_type_count(values->type) != 2)
         return fe_fail(c, "a depth of %g is not supported", depth);
     int64_t n = (int64_t)depth, dim[IR_MAX_RANK], place[IR_MAX_RANK];
-    double *x = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (double)i;
     for (int i = 0, k = 0; i <= index->type->rank; i++) {
         dim[i] = i == axis ? 1 : index->type->dim[k++];
         place[i] = i == axis ? n : 1;
     }
     int rank = index->type->rank + 1;
     index = from_start(c, fe_convert(c, index, IR_I64), n);
-    fe_val *at = fe_known_val(c->im, fe_type(c, IR_I64, rank, place), x);
+    fe_val *at = fe_reshape(c, fe_count_up(c, n), rank, place);
     fe_val *pick[] = {fe_ew2(c, IR_OP_eq, fe_reshape(c, index, rank, dim), at),
                       fe_reshape(c, fe_slice(c, values, 0, 1, 1, 1), 0, dim),
                       fe_reshape(c, fe_slice(c, values, 0, 0, 1, 1), 0, dim)};
@@ -290,18 +292,20 @@ static fe_val *
 pad_axis(fe_call *c, fe_val *v, int axis, const int64_t *by, fe_val *fill)
 {
     const char *mode = fe_attr_s(c, "mode", "constant");
-    int64_t n = v->type->dim[axis], size = n + by[0] + by[1];
-    if (by[0] < -n || by[1] < -n || size < 0 || size > FE_FOLD_MAX) {
+    int64_t n = v->type->dim[axis];
+    bool sane = by[0] >= -n && by[1] >= -n && by[0] <= FE_FOLD_MAX &&
+                by[1] <= FE_FOLD_MAX && n + by[0] + by[1] >= 0;
+    if (!sane) {
         fe_fail(c, "pads are %lld and %lld for %lld elements", (long long)by[0],
                 (long long)by[1], (long long)n);
         return NULL;
     }
     if (strcmp(mode, "constant")) {
-        double *from = EF_NEWN(c->im->arena, double, size + 1);
-        for (int64_t i = 0; i < size; i++)
+        int64_t size = n + by[0] + by[1];
+        double *from = fe_room(c, size);
+        for (int64_t i = 0; from && i < size; i++)
             from[i] = (double)(n ? padded_from(mode, i - by[0], n) : 0);
-        return fe_gather(c, v, fe_known_val(c->im, fe_type(c, IR_I64, 1, &size), from),
-                         axis);
+        return fe_gather(c, v, listed(c, size, from), axis);
     }
     fe_val *part[3];
     int k = 0;
@@ -315,6 +319,16 @@ pad_axis(fe_call *c, fe_val *v, int axis, const int64_t *by, fe_val *fill)
             part[k++] = fe_expand(c, fill, t.rank, t.dim);
     }
     return fe_concat(c, k, part, axis);
+}
+
+static bool
+is_mode(const char *mode)
+{
+    static const char *const modes[] = {"constant", "edge", "reflect", "wrap"};
+    for (size_t i = 0; i < EF_COUNT(modes); i++)
+        if (!strcmp(mode, modes[i]))
+            return true;
+    return false;
 }
 
 /* Pads and axes are attributes before opset 11. */
@@ -331,6 +345,8 @@ op_pad(fe_call *c)
     if (!pad || (fe_has(c, 3) && !(axes = fe_ints_in(c, 3, "axes", &naxes))))
         return false;
     int rank = v->type->rank, count = axes ? naxes : rank;
+    if (!is_mode(fe_attr_s(c, "mode", "constant")))
+        return fe_fail(c, "mode '%s' is not supported", fe_attr_s(c, "mode", ""));
     if (n != 2 * count)
         return fe_fail(c, "%d pads for %d dimensions", n, count);
     fe_val *fill = !old && fe_has(c, 2)

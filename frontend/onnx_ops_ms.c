@@ -203,7 +203,8 @@ static bool
 grouped_qkv(fe_call *c, int64_t heads, int64_t kv, fe_val **part)
 {
     fe_val *q = fe_in(c, 0);
-    if (!q || q->type->rank != 3 || heads < 1 || kv < 1)
+    if (!q || q->type->rank != 3 || heads < 1 || kv < 1 || heads > q->type->dim[2] ||
+        kv > heads)
         return q && fe_fail(c, "queries are %s with %lld heads, %lld of keys",
                             ir_type_text(c->im->ctx, q->type), (long long)heads,
                             (long long)kv);
@@ -226,8 +227,13 @@ turn_grouped(fe_call *c, fe_val **part)
     int64_t s = part[0]->type->dim[2];
     fe_val *at = fe_has(c, 9) ? fe_in(c, 9)
                               : fe_reshape(c, fe_count_up(c, s), 2, (int64_t[]){1, s});
-    fe_val *cos = fe_gather(c, fe_in(c, 7), at, 0);
-    fe_val *sin = cos ? fe_gather(c, fe_in(c, 8), at, 0) : NULL;
+    fe_val *cos = at ? fe_in(c, 7) : NULL, *sin = cos ? fe_in(c, 8) : NULL;
+    if (!sin || cos->type->rank != 2 || sin->type->rank != 2 || at->type->rank != 2)
+        return sin && fe_fail(c, "the tables are %s and %s",
+                              ir_type_text(c->im->ctx, cos->type),
+                              ir_type_text(c->im->ctx, sin->type));
+    cos = fe_gather(c, cos, at, 0);
+    sin = fe_gather(c, sin, at, 0);
     bool pairs = fe_attr_i(c, "rotary_interleaved", 0) != 0;
     for (int i = 0; i < 2; i++)
         if (!(part[i] = fe_rotate(c, part[i], cos, sin, pairs)))

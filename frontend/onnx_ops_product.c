@@ -146,6 +146,17 @@ auto_pad(conv *v, int i, bool lower)
     v->after[i] = pad - v->before[i];
 }
 
+/* So that nothing overflows. */
+static bool
+in_range(const conv *v, int i)
+{
+    const int64_t most = FE_FOLD_MAX;
+    return v->stride[i] >= 1 && v->gap[i] >= 1 && v->before[i] >= 0 &&
+           v->after[i] >= 0 && v->stride[i] <= most && v->gap[i] <= most &&
+           v->before[i] <= most && v->after[i] <= most && v->in[i] <= most &&
+           v->kernel[i] <= most;
+}
+
 static bool
 conv_of(fe_call *c, const ir_type *x, const ir_type *w, conv *v)
 {
@@ -165,8 +176,8 @@ conv_of(fe_call *c, const ir_type *x, const ir_type *w, conv *v)
         v->gap[i] = listed(gap, ng, i, 1);
         v->before[i] = listed(pad, np, i, 0);
         v->after[i] = listed(pad, np, i + v->n, 0);
-        if (v->stride[i] < 1 || v->gap[i] < 1 || v->before[i] < 0 || v->after[i] < 0)
-            return fe_fail(c, "a stride, dilation or padding is out of range");
+        if (!in_range(v, i))
+            return fe_fail(c, "a size, stride, dilation or padding is out of range");
         if (!strncmp(how, "SAME", 4))
             auto_pad(v, i, !strcmp(how, "SAME_LOWER"));
         int64_t reach = (v->kernel[i] - 1) * v->gap[i] + 1;
@@ -177,10 +188,10 @@ conv_of(fe_call *c, const ir_type *x, const ir_type *w, conv *v)
         v->taps *= v->kernel[i];
         v->places *= v->out[i];
         v->padded |= v->before[i] || v->after[i];
+        if (v->taps > FE_FOLD_MAX || v->places > FE_FOLD_MAX)
+            return fe_fail(c, "more than %d elements", FE_FOLD_MAX);
     }
-    return v->taps * v->places <= FE_FOLD_MAX ||
-           fe_fail(c, "%lld x %lld elements are too many", (long long)v->taps,
-                   (long long)v->places);
+    return true;
 }
 
 /* Which element each tap reads at each place, [taps, places]; that behind the last is the
@@ -189,10 +200,10 @@ static fe_val *
 reads_of(fe_call *c, const conv *v)
 {
     int64_t dim[] = {v->taps * v->places}, whole = 1;
-    double *x = EF_NEWN(c->im->arena, double, dim[0] + 1);
+    double *x = fe_room(c, dim[0]);
     for (int i = 0; i < v->n; i++)
         whole *= v->in[i];
-    for (int64_t k = 0; k < dim[0]; k++) {
+    for (int64_t k = 0; x && k < dim[0]; k++) {
         int64_t tap = k / v->places, place = k % v->places, at = 0, stride = 1;
         bool inside = true;
         for (int i = v->n - 1; i >= 0; i--) {
@@ -206,7 +217,7 @@ reads_of(fe_call *c, const conv *v)
         }
         x[k] = (double)(inside ? at : whole);
     }
-    return fe_known_val(c->im, fe_type(c, IR_I64, 1, dim), x);
+    return x ? fe_known_val(c->im, fe_type(c, IR_I64, 1, dim), x) : NULL;
 }
 
 /* Gathers what each place reads as a column, [batch, group, channels taps, places], and

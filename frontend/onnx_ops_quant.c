@@ -85,7 +85,7 @@ typedef struct blocks { /* B is [n, count, block bits / 8] bytes */
 static double
 packed(const double *byte, int64_t bits, int64_t i)
 {
-    unsigned b = (unsigned)byte[i * bits / 8];
+    unsigned b = (unsigned)(int)byte[i * bits / 8] & 255;
     return (double)(b >> i * bits % 8 & ((1u << bits) - 1));
 }
 
@@ -107,8 +107,8 @@ unpack(fe_call *c, const blocks *b, fe_val *const *v)
 {
     const fe_val *w = v[1], *scale = v[2], *zero = v[3];
     int64_t bytes = b->size * b->bits / 8;
-    double *x = EF_NEWN(c->im->arena, double, b->k * b->n + 1);
-    for (int64_t r = 0; r < b->n; r++)
+    double *x = fe_room(c, b->k * b->n);
+    for (int64_t r = 0; x && r < b->n; r++)
         for (int64_t i = 0; i < b->k; i++) {
             int64_t block = i / b->size;
             const double *at = w->data + (r * b->count + block) * bytes;
@@ -116,6 +116,8 @@ unpack(fe_call *c, const blocks *b, fe_val *const *v)
             x[i * b->n + r] = ir_round(IR_F32, (q - zero_of(zero, b, r, block)) *
                                                    scale->data[r * b->count + block]);
         }
+    if (!x)
+        return NULL;
     fe_val *m = fe_known_val(c->im, fe_type(c, IR_F32, 2, (int64_t[]){b->k, b->n}), x);
     m->name = c->n->in[1];
     return m;

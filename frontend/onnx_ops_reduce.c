@@ -272,11 +272,13 @@ op_arg_max(fe_call *c)
     a.at[0] = axis;
     bool last = fe_attr_i(c, "select_last_index", 0) != 0;
     int64_t n = v->type->dim[axis], dim[IR_MAX_RANK];
-    double *x = EF_NEWN(c->im->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++)
+    double *x = fe_room(c, n);
+    for (int64_t i = 0; x && i < n; i++)
         x[i] = (double)(last ? i : n - 1 - i);
     for (int i = 0; i < v->type->rank; i++)
         dim[i] = i == axis ? n : 1;
+    if (!x)
+        return false;
     if (!strcmp(c->row->name, "ArgMin"))
         v = fe_ew1(c, IR_OP_neg, v);
     fe_val *is = fe_ew2(c, IR_OP_eq, v, emit(c, IR_OP_reduce_max, v, &a, true));

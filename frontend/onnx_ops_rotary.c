@@ -53,8 +53,9 @@ fe_rotate(fe_call *c, fe_val *x, fe_val *cos, fe_val *sin, bool pairs)
 {
     if (!x || !cos || !sin)
         return NULL;
-    int64_t width = x->type->dim[3], r = 2 * cos->type->dim[2];
-    if (r > width || sin->type != cos->type) {
+    int64_t width = x->type->rank == 4 ? x->type->dim[3] : 0;
+    int64_t r = 2 * cos->type->dim[2];
+    if (r > width || r < 1 || sin->type != cos->type) {
         fe_fail(c, "tables %s and %s for heads of %lld columns",
                 ir_type_text(c->im->ctx, cos->type),
                 ir_type_text(c->im->ctx, sin->type), (long long)width);
@@ -76,7 +77,7 @@ angles(fe_call *c, int i, fe_val *at)
     fe_val *t = fe_in(c, i);
     if (!t)
         return NULL;
-    if (t->type->rank == (at ? 2 : 3))
+    if (at ? t->type->rank == 2 && at->type->rank == 2 : t->type->rank == 3)
         return at ? fe_gather(c, t, at, 0) : t;
     fe_fail(c, "table %d is %s", i, ir_type_text(c->im->ctx, t->type));
     return NULL;

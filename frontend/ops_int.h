@@ -17,6 +17,11 @@ fe_clamp(int64_t x, int64_t lo, int64_t hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
+/* Room for n numbers that are known; NULL: too many, said so. */
+double *fe_room(fe_call *, int64_t n);
+/* i64 [n]: 0, 1, .. */
+fe_val *fe_count_up(fe_call *, int64_t n);
+
 /* What FusedGemm names as its activation; NULL: said why. */
 fe_val *fe_activation(fe_call *, const char *name, fe_val *);
 
