@@ -166,6 +166,10 @@ report_ties(fe_imp *im)
     const char *head = "ties";
     for (int i = 0; i < im->params.n; i++) {
         const fe_param *p = im->params.at[i];
+        if (p->ir && p->ir->cls == IR_TRAIN && p->table && p->product)
+            line(im, &head,
+                 ef_printf(im->arena, "%s is looked up and multiplied by: one weight",
+                           p->ir->value->name));
         if (p->tie && p->tie->ir)
             line(im, &head,
                  ef_printf(im->arena, "%s holds %s%s; trained as one", p->onnx,
