@@ -275,15 +275,15 @@ op_arg_max(fe_call *c)
     double *x = fe_room(c, n);
     for (int64_t i = 0; x && i < n; i++)
         x[i] = (double)(last ? i : n - 1 - i);
-    for (int i = 0; i < v->type->rank; i++)
+    int rank = v->type->rank;
+    for (int i = 0; i < rank; i++)
         dim[i] = i == axis ? n : 1;
-    if (!x)
-        return false;
-    if (!strcmp(c->row->name, "ArgMin"))
+    if (x && !strcmp(c->row->name, "ArgMin"))
         v = fe_ew1(c, IR_OP_neg, v);
+    if (!x || !v)
+        return false;
     fe_val *is = fe_ew2(c, IR_OP_eq, v, emit(c, IR_OP_reduce_max, v, &a, true));
-    fe_val *pick[] = {is,
-                      fe_known_val(c->im, fe_type(c, IR_F32, v->type->rank, dim), x),
+    fe_val *pick[] = {is, fe_known_val(c->im, fe_type(c, IR_F32, rank, dim), x),
                       fe_num(c, IR_F32, -1)};
     fe_val *place = fe_emit(c, IR_OP_where, 3, pick, 0, NULL, NULL);
     place = fe_convert(c, reduce(c, IR_OP_reduce_max, place, &a), IR_I64);
