@@ -77,6 +77,7 @@ typedef struct fe_param {
     bool table, product; /* rows of it are looked up; it is read in other ways */
     const char *lookup;  /* name by the scope that looks rows up; NULL: unknown */
     bool added;          /* an Add reads it */
+    bool foreign;        /* an operator that is not ONNX's own reads it */
     bool shift;          /* it holds PyTorch's parameter + 1 */
     bool lead;           /* its first dim, 1, is not in PyTorch's */
     bool some_rows;      /* it holds only some rows of PyTorch's */
@@ -132,6 +133,7 @@ struct fe_imp {
     EF_VEC(const char *) layers;  /* "transformer.h.0", .. in order */
     EF_VEC(const char *) dropped; /* graph outputs that are left out */
     const char *prefix;           /* PyTorch names = prefix + scope; "" as a rule */
+    ef_map reruns; /* scope of a module's second run, "a.fc_1" -> "a.fc" */
     EF_VEC(fe_layer *) structure; /* of layers, whatever they are called */
     const fe_config *config;      /* NULL: not given */
     const fe_family *family;      /* NULL: unknown */
@@ -257,6 +259,9 @@ bool fe_axis(fe_call *, int64_t axis, int rank,
 /* Roles of inputs, vocabulary, pad id, labels, family; params that are not weights become
  * constants. false: said why. */
 bool fe_facts(fe_imp *);
+/* Is it a buffer of PyTorch's model, such as slopes of ALiBi? Its exporters keep parameters in
+ * initializers, nameless only where they are matrices or vectors. */
+bool fe_is_buffer(const fe_imp *, const fe_param *);
 /* Do the values say "add to scores": nothing but 0 and at most -1e4? */
 bool fe_holds_mask(fe_imp *, ir_param *);
 

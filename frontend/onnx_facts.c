@@ -2,8 +2,8 @@
  *
  * Inputs get their roles by name, else by use: token ids index the biggest table. The
  * vocabulary is the size of that table; the pad id is what the graph itself compares the
- * ids with; classes are the columns of logits. Tables of sines, cosines and masks are no
- * weights and become constants.
+ * ids with; classes are the columns of logits. Buffers of PyTorch's model, and tables of
+ * sines, cosines and masks, are no weights and become constants.
  */
 #include "structure_int.h"
 
@@ -237,6 +237,22 @@ fe_holds_mask(fe_imp *im, ir_param *p)
     return hides;
 }
 
+bool
+fe_is_buffer(const fe_imp *im, const fe_param *p)
+{
+    bool torch = !strcmp(fe_str(im->f->proto->producer_name), "pytorch");
+    bool constant = ef_map_has(&im->main->producer, p->onnx);
+    return torch && !p->foreign && (constant || (!p->hf && p->t->rank > 2));
+}
+
+static void
+free_buffers(fe_imp *im)
+{
+    for (int i = 0; i < im->params.n; i++)
+        if (im->params.at[i]->ir && fe_is_buffer(im, im->params.at[i]))
+            im->params.at[i]->ir->cls = IR_CONST;
+}
+
 /* Marks in aux what results depend on by other ways than sines, cosines and masks. */
 static void
 mark_weights(fe_imp *im)
@@ -256,6 +272,7 @@ mark_weights(fe_imp *im)
 static void
 free_constants(fe_imp *im)
 {
+    free_buffers(im);
     mark_weights(im);
     for (int i = 0; i < im->m->params.n; i++) {
         ir_param *p = im->m->params.at[i];

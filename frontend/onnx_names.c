@@ -68,6 +68,50 @@ leaf_of(const fe_node *n, int input)
     return NULL;
 }
 
+/* "a.fc" of "a.fc_1"; NULL: no number at the end. */
+static const char *
+unnumbered(fe_imp *im, const char *scope)
+{
+    const char *end = strrchr(scope, '_');
+    size_t digits = end ? strspn(end + 1, "0123456789") : 0;
+    return digits && !end[1 + digits]
+               ? ef_internn(im->ctx, scope, (size_t)(end - scope))
+               : NULL;
+}
+
+/* Does a matrix show that modules run several times? The exporter numbers the scopes of the
+ * runs behind the first, and only a matrix tells that from merged vectors. */
+static bool
+runs_again(fe_imp *im)
+{
+    for (int i = 0; i < im->weights.n; i++) {
+        const fe_weight *w = im->weights.at[i];
+        const char *first = w->uses.n > 1 ? w->uses.at[0].node->scope : NULL;
+        for (int k = 1; first && w->t->rank == 2 && k < w->uses.n; k++) {
+            const char *s = w->uses.at[k].node->scope;
+            if (s && unnumbered(im, s) == first)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void
+find_reruns(fe_imp *im)
+{
+    ef_map scopes = {0};
+    if (!runs_again(im))
+        return;
+    for (int i = 0; i < im->main->order.n; i++)
+        if (im->main->order.at[i]->scope)
+            ef_map_set(im->arena, &scopes, im->main->order.at[i]->scope, im);
+    for (int i = 0; i < scopes.n; i++) {
+        const char *first = unnumbered(im, scopes.key[i]);
+        if (first && ef_map_has(&scopes, first))
+            ef_map_set(im->arena, &im->reruns, scopes.key[i], (void *)first);
+    }
+}
+
 /* The scope of a node; onnxruntime's fused ones have that of the product whose bias they add.
  */
 static const char *
@@ -76,7 +120,8 @@ scope_of_use(const fe_imp *im, const fe_use *u)
     const fe_node *n = u->node;
     if (!n->scope && n->nin > 1 && !strncmp(fe_str(n->p->op_type), "Bias", 4))
         n = ef_map_get(&im->main->producer, n->in[0]);
-    return n ? n->scope : NULL;
+    const char *first = n && n->scope ? ef_map_get(&im->reruns, n->scope) : NULL;
+    return first ? first : n ? n->scope : NULL;
 }
 
 static const char *
@@ -311,6 +356,7 @@ join(fe_imp *im, fe_param *p, const fe_use *u)
     p->table |= table;
     p->product |= !table;
     p->added |= !strcmp(op, "Add");
+    p->foreign |= *fe_str(u->node->p->domain) && strcmp(u->node->p->domain, "ai.onnx");
     if (table && !p->lookup)
         p->lookup = scope_name(im, u, p->t->rank);
 }
@@ -359,6 +405,7 @@ fe_params(fe_imp *im)
     }
     for (int i = 0; i < im->main->order.n; i++)
         scan_node(im, im->main->order.at[i], im->main->order.at[i]);
+    find_reruns(im);
     learn_prefix(im);
     for (int i = 0; i < im->weights.n; i++) {
         if (!check_weight(im, im->weights.at[i]))

@@ -336,8 +336,8 @@ static bool
 fits_config(fe_imp *im)
 {
     int64_t want = im->config ? im->config->layers : 0;
-    if (!want || !im->layers.n || want == im->layers.n)
-        return true;
+    if (!want || !im->layers.n || want == im->layers.n || want == im->structure.n)
+        return true; /* layers that share their weights have one name */
     return ef_error(
         im->ctx, NULL, E_FILE, im->ctx->cfg->hf_config,
         ef_internf(im->ctx,

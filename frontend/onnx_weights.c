@@ -139,6 +139,9 @@ free_constants(fe_imp *im)
         if (!ef_map_has(&used, p) || fe_holds_mask(im, p))
             p->cls = IR_CONST;
     }
+    for (int i = 0; i < im->params.n; i++)
+        if (im->params.at[i]->ir && fe_is_buffer(im, im->params.at[i]))
+            im->params.at[i]->ir->cls = IR_CONST;
 }
 
 /* ---- the import ---- */

@@ -606,6 +606,34 @@ TEST(a_module_that_runs_twice_stays_one)
     end(&t);
 }
 
+/* ALBERT: the scopes of a second run are numbered, and the matrix tells that it is one. */
+TEST(numbered_runs_of_a_module_are_one)
+{
+    fixture t;
+    begin(&t, "net.fc.weight = f32[4,4] ~3 | net.fc.bias = f32[4] ~4 | "
+              "net.ln.weight = f32[4] ~5 | net.ln.bias = f32[4] ~6 | "
+              "/net/fc/MatMul: a = MatMul(x, net.fc.weight) | "
+              "/net/fc/Add: b = Add(net.fc.bias, a) | "
+              "/net/ln/LayerNormalization: c = LayerNormalization(b, net.ln.weight, "
+              "net.ln.bias) | "
+              "/net/fc_1/MatMul: d = MatMul(c, net.fc.weight) | "
+              "/net/fc_1/Add: e = Add(net.fc.bias, d) | "
+              "/net/ln_1/LayerNormalization: y = LayerNormalization(e, net.ln.weight, "
+              "net.ln.bias)");
+    CHECK(weights(&t) == 5);
+    CHECK(!t.f->unshared.n);
+    end(&t);
+    begin(&t,
+          "net.ln_1.weight = f32[4] ~5 | net.ln_1.bias = f32[4] ~6 | "
+          "/net/ln_1/LayerNormalization: a = LayerNormalization(x, net.ln_1.weight, "
+          "net.ln_1.bias) | "
+          "/net/ln_2/LayerNormalization: y = LayerNormalization(a, net.ln_1.weight, "
+          "net.ln_1.bias)");
+    CHECK(weights(&t) == 5);
+    CHECK(ir_param_by_name(t.module, "net.ln_2.weight") != NULL);
+    end(&t);
+}
+
 TEST(matrices_stay_shared)
 {
     fixture t;
