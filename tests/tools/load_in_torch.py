@@ -172,7 +172,7 @@ What was trained has PyTorch's names: `model.safetensors` loads in transformers 
 
 
 def write_docs(path, results):
-    refused = open(os.path.join(os.path.dirname(path), "../tests/import/refused.md")).read()
+    refused = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../import/refused.md")).read()
     cell = lambda name, text: "[why not](../tests/import/refused.md)" if text != "ok" and f"`{name}`" in refused else text
     old = open(path).read() if os.path.exists(path) else ""
     tail = old[old.index("\n## "):] if "\n## " in old else ""
