@@ -30,7 +30,8 @@ int rt_checkpoint_save(const struct rt_job *, const rt_train_state *);
 /* The start of any run that trains in output_dir; the folder is locked. Removes what a crash
  * left half-made. With --resume-from-checkpoint: finds the checkpoint (auto: the newest good
  * one of the run that saved last; says which it passed over and why), checks that it belongs to this program, data and
- * options, loads tensors and state, and says what it did. state->step 0: from the start. */
+ * options, loads tensors and state, and says what it did. state->step 0: from the start, which
+ * the caller says. auto where only another program's were found: refused. */
 int rt_checkpoint_resume(const struct rt_job *, rt_train_state *);
 /* Loads the weights of checkpoint-<best_step>. */
 int rt_checkpoint_load_best(const struct rt_job *, const rt_train_state *);

@@ -205,7 +205,7 @@ load_tensors(const rt_run *run, const char *dir, int n)
 /* ---- going on ---- */
 
 /* What became of the look at a checkpoint. */
-typedef enum verdict { GOOD, DAMAGED, FOREIGN, REFUSED } verdict;
+typedef enum verdict { GOOD, DAMAGED, EARLIER, FOREIGN, REFUSED } verdict;
 
 static verdict
 look(const char *dir, const rt_manifest *own, rt_manifest **m, char why[RT_WHY])
@@ -245,7 +245,7 @@ look_closer(const rt_train_state *s, int64_t step, int64_t run, char why[RT_WHY]
         snprintf(why, RT_WHY,
                  "it is of an earlier run, which the one that saved here last "
                  "replaced\nname its path to go on from it");
-    return FOREIGN;
+    return EARLIER;
 }
 
 /* Looks at output_dir/checkpoint-<step> and loads it if it is good and of the run. */
@@ -270,20 +270,28 @@ try_step(const rt_job *job, int64_t step, const rt_manifest *own, rt_train_state
     return v;
 }
 
+/* The newest good one. Without any the run starts anew, but not where another program's are:
+ * a wrong trainer or folder is likelier than a new start there. */
 static int
 resume_newest(const rt_job *job, const rt_manifest *own, rt_train_state *state)
 {
     const char *dir = job->opts->output_dir;
     int n, code = RT_OK;
     int64_t *step = rt_checkpoint_list(dir, &n);
-    verdict v = DAMAGED;
+    bool seen[REFUSED + 1] = {false};
     rt_checkpoint_strangers(dir);
-    for (int i = 0; i < n && (v == DAMAGED || v == FOREIGN); i++)
-        v = try_step(job, step[i], own, state, &code);
-    if (v == DAMAGED || v == FOREIGN)
-        rt_say("resume", "no good checkpoint in %s: starts at step 1", dir);
+    for (int i = 0; i < n && !seen[GOOD] && !seen[REFUSED]; i++)
+        seen[try_step(job, step[i], own, state, &code)] = true;
     free(step);
-    return code;
+    if (seen[GOOD] || seen[REFUSED] || !seen[FOREIGN] ||
+        job->opts->overwrite_output_dir)
+        return code;
+    return rt_fail(
+        RT_USER,
+        "--output-dir %s holds no good checkpoint of this trainer, but of "
+        "another one\nname another --output-dir, go on with the trainer that "
+        "made them, or give --overwrite-output-dir to start anew",
+        dir);
 }
 
 /* What to do about a path that is not a good checkpoint. */

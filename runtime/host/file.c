@@ -209,20 +209,37 @@ make_folders(const char *dir)
 }
 
 /* What a folder holds beside a lock. */
-enum { EMPTY, FULL, HAS_CHECKPOINTS };
+enum { EMPTY, LEFT, FULL, HAS_CHECKPOINTS };
 
+/* LEFT: nothing but what each run writes on its way, whatever becomes of it. */
 static int
 contents(DIR *d)
 {
+    static const char *const left[] = {"log.jsonl", "report.html", "runs"};
     int found = EMPTY;
     for (struct dirent *e; (e = readdir(d));) {
-        if (!strncmp(e->d_name, "checkpoint-", 11))
+        const char *name = e->d_name;
+        if (!strncmp(name, "checkpoint-", 11))
             return HAS_CHECKPOINTS;
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
-            strcmp(e->d_name, ".lock"))
-            found = FULL;
+        if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, ".lock"))
+            continue;
+        int what = FULL;
+        for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+            what = strcmp(name, left[i]) ? what : LEFT;
+        found = what > found ? what : found;
     }
     return found;
+}
+
+/* The log is of a run that ended on the way: of one that never got to a checkpoint there is
+ * nothing to lose. */
+static bool
+broke_off(const char *dir)
+{
+    char *end = rt_log_end(dir);
+    bool did = end && strcmp(end, "done") && strcmp(end, "early stopping");
+    free(end);
+    return did;
 }
 
 int
@@ -235,6 +252,8 @@ rt_output_dir(const char *dir, bool overwrite)
                        strerror(err ? err : errno));
     int found = contents(d);
     closedir(d);
+    if (found == LEFT && broke_off(dir))
+        found = EMPTY;
     if (found && !overwrite)
         return rt_fail(RT_USER,
                        "--output-dir %s is not empty\n%sname another folder, or give "

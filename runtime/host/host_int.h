@@ -101,8 +101,8 @@ char *rt_read_text(const char *path, size_t max,
 int rt_open_regular(const char *path, int64_t *size);
 /* Code for errno err: RT_STOPPED where space ran out. */
 int rt_errno_code(int err);
-/* dir exists, or is made, is writable, is empty (but for a lock) or may hold files: when
- * overwriting and when going on. */
+/* dir exists, or is made, is writable, and is empty but for a lock and what a run left that
+ * died before its first checkpoint; or it may hold files: when overwriting and when going on. */
 int rt_output_dir(const char *dir, bool overwrite);
 
 /* ---- schedule.c: how many steps, which learning rate ---- */
@@ -190,6 +190,8 @@ typedef struct rt_log {
  * so is a row without a step, which ends a run: memory, time and "end", why it ended ("done",
  * "early stopping", "max time", "signal", "not finite"). */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
+/* "end" of the last row of dir's log; NULL: a run that has not ended, or no log. Free it. */
+char *rt_log_end(const char *dir);
 typedef struct rt_log_value {
     const char *key;
     double value;     /* not finite: null */

@@ -61,6 +61,29 @@ kept_bytes(const char *path, int64_t keep)
     return at;
 }
 
+char *
+rt_log_end(const char *dir)
+{
+    char tail[4096] = "", *path = rt_path(dir, "log.jsonl"), *line = tail;
+    FILE *f = fopen(path, "r");
+    free(path);
+    if (!f)
+        return NULL;
+    if (fseek(f, -(long)(sizeof tail - 1), SEEK_END))
+        rewind(f); /* it is shorter */
+    tail[fread(tail, 1, sizeof tail - 1, f)] = 0;
+    fclose(f);
+    for (char *c = tail; *c; c++)
+        if (*c == '\n' && c[1])
+            line = c + 1;
+    cJSON *row = cJSON_Parse(line);
+    const char *word =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "end"));
+    char *end = word ? strdup(word) : NULL;
+    cJSON_Delete(row);
+    return end;
+}
+
 int
 rt_log_open(rt_log *l, const char *dir, int64_t keep)
 {

@@ -191,9 +191,9 @@ open_folder(host *h)
     return code;
 }
 
-/* A run that finds nothing to go on from must not write over what another one left. */
-static int
-check_new(const rt_opts *o)
+/* A file that a finished run left in dir; NULL: there is none. */
+static const char *
+result_in(const char *dir)
 {
     static const char *const result[] = {"adapter_model.safetensors",
                                          "model.safetensors"};
@@ -203,12 +203,26 @@ check_new(const rt_opts *o)
         there = !access(path, F_OK);
         free(path);
     }
-    return there ? rt_fail(RT_USER,
-                           "--output-dir %s holds the results of another run, and no "
-                           "checkpoint to go on from\nname another folder, or give "
-                           "--overwrite-output-dir",
-                           o->output_dir)
-                 : RT_OK;
+    char *end = rt_log_end(dir);
+    bool done = end && (!strcmp(end, "done") || !strcmp(end, "early stopping"));
+    free(end);
+    return done ? "log.jsonl" : NULL;
+}
+
+/* A run that finds nothing to go on from must not write over what another one made. */
+static int
+start_anew(const rt_opts *o)
+{
+    const char *result = o->overwrite_output_dir ? NULL : result_in(o->output_dir);
+    if (result)
+        return rt_fail(RT_USER,
+                       "--output-dir %s holds the results of a finished run (%s), and "
+                       "no checkpoint to go on from\nname another folder, or give "
+                       "--overwrite-output-dir",
+                       o->output_dir, result);
+    if (o->resume_from_checkpoint)
+        rt_say("resume", "no good checkpoint in %s: starts at step 1", o->output_dir);
+    return RT_OK;
 }
 
 /* The state to go on from, and the log up to there. */
@@ -221,7 +235,7 @@ open_log(host *h)
         h->job.frozen = rt_frozen_hash(&h->run);
         code = rt_checkpoint_resume(&h->job, &h->state);
         if (!code && !h->state.step)
-            code = check_new(o);
+            code = start_anew(o);
     }
     if (!code && h->state.step)
         rt_best_resume(&h->job, &h->state);

@@ -155,7 +155,7 @@ damaged "optimizer.safetensors is damaged: its hash is" \
 damaged "manifest.json is missing" "rm manifest.json"
 damaged "manifest.json is missing" "rm ./*"
 
-# A checkpoint of another program is passed over; nothing of it is removed, and no results are replaced without leave.
+# In a folder with checkpoints of another program only, nothing is begun without leave; then nothing of them is removed.
 "$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --lora-r 2 --quiet -o other
 another() # OPTIONS..
 {
@@ -165,8 +165,11 @@ another() # OPTIONS..
 }
 rm -rf hurt && cp -r before hurt
 another
-ok "another program replaces no results" [ "$code" = 1 ]
-ok "and says so" says "hurt holds the results of another run, and no checkpoint to go on from"
+ok "another program does not begin" [ "$code" = 1 ]
+ok "says what differs" says "the adapter is none there and LoRA of rank 2"
+ok "says what to do" says "hurt holds no good checkpoint of this trainer, but of another one"
+ok "says no wrong thing" [ -z "$(grep 'starts at step 1' log)" ]
+ok "and changes nothing" diff -r -x .lock before hurt
 another --overwrite-output-dir
 ok "another program starts anew" [ "$code" = 0 ]
 ok "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none there and LoRA of rank 2"

@@ -85,15 +85,13 @@ TEST(a_run_that_was_replaced_is_passed_over)
     rt_folder_set_run(dir, 1);
     CHECK(bench_resume(dir, AUTO) == 0);
     TOY_HEARD("checkpoint-6 is passed over: it is of an earlier run");
-    TOY_HEARD("starts at step 1");
 }
 
 TEST(nothing_to_go_on_from)
 {
     const char *dir = bench_folder("nothing", "", (int[]){0});
     CHECK(bench_resume(dir, AUTO) == 0);
-    TOY_HEARD("no good checkpoint in");
-    TOY_HEARD("starts at step 1");
+    CHECK_STR(toy_said, "");
     CHECK(bench_resume(dir, "") == 0);
     CHECK_STR(toy_said, "");
     CHECK(rt_folder_run(dir) == 0);
@@ -352,7 +350,7 @@ with_program(const rt_program *p, const char *dir, const char *options)
     return code ? -1 - code : s.step;
 }
 
-TEST(a_checkpoint_of_another_program_is_passed_over)
+TEST(a_checkpoint_of_another_program_is_refused)
 {
     const char *dir = bench_folder("foreign", "", (int[]){2, 0});
     const char *path = bench_path("--resume-from-checkpoint %s/checkpoint-2", dir);
@@ -361,25 +359,28 @@ TEST(a_checkpoint_of_another_program_is_passed_over)
     rt_program p = toy_program();
     p.param = param;
     p.nparam = 2;
-    CHECK(with_program(&p, dir, AUTO) == 0);
+    CHECK(with_program(&p, dir, AUTO) == -1 - RT_USER);
     TOY_HEARD("checkpoint-2 is passed over: the list of names and shapes");
     TOY_HEARD("it is a checkpoint of another model");
-    TOY_HEARD("starts at step 1");
+    TOY_HEARD("holds no good checkpoint of this trainer, but of another one");
+    TOY_HEARD("name another --output-dir, go on with the trainer that made them");
+    CHECK(with_program(&p, dir, AUTO " --overwrite-output-dir") == 0);
+    TOY_HEARD("checkpoint-2 is passed over: the list of names and shapes");
     CHECK(with_program(&p, dir, path) == -1 - RT_USER);
     TOY_HEARD("the list of names and shapes");
     p.nparam = 3;
     param[1].dim[0] = 3;
     param[1].dim[1] = 4;
-    CHECK(with_program(&p, dir, AUTO) == 0);
+    CHECK(with_program(&p, dir, AUTO) == -1 - RT_USER);
     TOY_HEARD("the list of names and shapes");
     p.param = toy_param;
     p.task = "token-cls";
-    CHECK(with_program(&p, dir, AUTO) == 0);
+    CHECK(with_program(&p, dir, AUTO) == -1 - RT_USER);
     TOY_HEARD("the task is seq-cls there and token-cls here");
     p.task = "seq-cls";
     p.lora_r = 4;
     p.lora_scale = 2;
-    CHECK(with_program(&p, dir, AUTO) == 0);
+    CHECK(with_program(&p, dir, AUTO) == -1 - RT_USER);
     TOY_HEARD("the adapter is none there and LoRA of rank 4, scale 2 here");
     p.lora_r = 0;
     p.hash = "fedcba9876543210";

@@ -382,6 +382,16 @@ TEST(a_loss_that_is_not_finite_stops_the_run)
     TOY_HEARD("is not finite (learning rate 1e+09)");
     TOY_HEARD("nothing was saved");
     CHECK(access(toy_path("nan/model.onnx"), F_OK));
+    /* what it left is in nobody's way */
+    CHECK(!access(toy_path("nan/log.jsonl"), F_OK));
+    CHECK(!access(toy_path("nan/report.html"), F_OK));
+    toy_write("nan/mine", "mine");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("nan")) ==
+          1);
+    TOY_HEARD("is not empty");
+    CHECK(!unlink(toy_path("nan/mine")));
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("nan")) ==
+          0);
 }
 
 TEST(gradients_replace_nothing_that_is_read)
@@ -410,7 +420,8 @@ TEST(a_folder_with_files_is_kept)
               "--overwrite-output-dir") == 0);
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
               "--resume-from-checkpoint") == 1);
-    TOY_HEARD("holds the results of another run, and no checkpoint to go on from");
+    TOY_HEARD("holds the results of a finished run (model.onnx), and no checkpoint");
+    CHECK(!strstr(toy_said, "starts at step 1"));
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
               "--resume-from-checkpoint", "--overwrite-output-dir") == 0);
     CHECK(RUN(COMMON, "--output-dir", (char *)toy_path("kept"),
@@ -418,6 +429,25 @@ TEST(a_folder_with_files_is_kept)
     TOY_HEARD("--resume-from-checkpoint nowhere: No such file");
     CHECK(RUN(COMMON, "--output-dir", (char *)toy_path("train.jsonl")) == RT_USER);
     TOY_HEARD("Not a directory");
+}
+
+/* What a run left that was killed before its first checkpoint is no reason not to begin;
+ * what a finished one left is. */
+TEST(auto_starts_over_what_is_left_of_a_killed_run)
+{
+    mkdir(toy_path("killed"), 0777);
+    mkdir(toy_path("killed/checkpoint-3"), 0777);
+    toy_write("killed/log.jsonl", "{\"step\": 3, \"loss\": 1}\n{\"step\": 4, \"lo");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("killed"),
+              "--resume-from-checkpoint") == 0);
+    TOY_HEARD("checkpoint-3 is passed over: manifest.json is missing");
+    TOY_HEARD("no good checkpoint in");
+    TOY_HEARD("starts at step 1");
+    mkdir(toy_path("ended"), 0777);
+    toy_write("ended/log.jsonl", "{\"step\": 3, \"loss\": 1}\n{\"end\": \"done\"}\n");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("ended"),
+              "--resume-from-checkpoint") == 1);
+    TOY_HEARD("holds the results of a finished run (log.jsonl)");
 }
 
 TEST(a_foreign_folder_is_refused)
