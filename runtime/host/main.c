@@ -195,13 +195,14 @@ open_folder(host *h)
 static const char *
 result_in(const char *dir)
 {
-    static const char *const result[] = {"adapter_model.safetensors",
-                                         "model.safetensors"};
-    bool there = false;
-    for (int i = 0; i < 2 && !there && !o->overwrite_output_dir; i++) {
-        char *path = rt_path(o->output_dir, result[i]);
-        there = !access(path, F_OK);
+    static const char *const result[] = {"adapter_model.safetensors", "model.onnx",
+                                         "model.safetensors", "predictions.jsonl"};
+    for (size_t i = 0; i < sizeof result / sizeof *result; i++) {
+        char *path = rt_path(dir, result[i]);
+        bool there = !access(path, F_OK);
         free(path);
+        if (there)
+            return result[i];
     }
     char *end = rt_log_end(dir);
     bool done = end && (!strcmp(end, "done") || !strcmp(end, "early stopping"));
