@@ -69,6 +69,16 @@ kind_of(ir_dtype d)
     return d == IR_BOOL ? IR_BOOL : ir_dtypes[d].is_float ? IR_F32 : IR_I64;
 }
 
+/* The elements, in the arena of the module; there may be none. */
+static const double *
+kept(ir_module *m, const fe_val *v)
+{
+    size_t n = (size_t)ir_type_count(v->type);
+    double *x = EF_NEWN(m->arena, double, n + 1);
+    memcpy(x, v->data, sizeof *x * n);
+    return x;
+}
+
 /* Type and elements of an initializer, or of an input without elements. NULL: there is none.
  */
 static fe_val *
@@ -113,8 +123,7 @@ add_input(import *x, const char *name, node_run *run)
         ir_param *p =
             ir_param_new(im->m, name, v->type, real ? x->floats : IR_CONST, 0);
         p->init = IR_INIT_VALUES;
-        p->values = ef_dup(im->m->arena, v->data,
-                           sizeof *v->data * (size_t)(ir_type_count(v->type) + 1));
+        p->values = kept(im->m, v);
         v = fe_ir_val(im, p->value);
     }
     ef_map_set(im->arena, &im->vals, ef_intern(im->ctx, name), v);
@@ -147,11 +156,8 @@ add_result(import *x, const char *name, node_run *run)
     r->type = v->type;
     r->value = v->data ? NULL : v->v;
     r->want_type = want->type;
-    ef_arena *a = im->m->arena;
-    size_t count = (size_t)ir_type_count(v->type) + 1;
-    r->got = v->data ? ef_dup(a, v->data, sizeof *v->data * count) : NULL;
-    count = (size_t)ir_type_count(want->type) + 1;
-    r->want = ef_dup(a, want->data, sizeof *want->data * count);
+    r->got = v->data ? kept(im->m, v) : NULL;
+    r->want = kept(im->m, want);
     return true;
 }
 
