@@ -39,9 +39,13 @@ failed(rt_file *f, const char *what)
     if (f->code)
         return f->code;
     f->code = rt_errno_code(errno);
-    return rt_fail(f->code, "%s: %s: %s%s%s", f->path, what, strerror(errno),
-                   f->code == RT_STOPPED ? "\n" : "",
-                   f->code == RT_STOPPED ? f->advice : "");
+    if (!f->advice)
+        rt_warn("%s: %s: %s", f->path, what, strerror(errno));
+    else
+        rt_fail(f->code, "%s: %s: %s%s%s", f->path, what, strerror(errno),
+                f->code == RT_STOPPED ? "\n" : "",
+                f->code == RT_STOPPED ? f->advice : "");
+    return f->code;
 }
 
 int
@@ -62,8 +66,13 @@ rt_file_begin(rt_file *f, const char *path, const char *advice)
     f->buf = rt_new(HELD, 1);
     f->fd = -1;
     struct stat st;
-    if (!stat(path, &st) && !S_ISREG(st.st_mode)) /* a device would be replaced */
-        return f->code = rt_fail(RT_USER, "%s is there and is not a file", path);
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* a device would be replaced */
+        if (!advice)
+            rt_warn("%s is there and is not a file", path);
+        else
+            rt_fail(RT_USER, "%s is there and is not a file", path);
+        return f->code = RT_USER;
+    }
     f->fd = open(f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return f->fd < 0 ? failed(f, "cannot be written") : RT_OK;
 }

@@ -74,7 +74,7 @@ void rt_go_on(int argc, char **argv, rt_text *);
 typedef struct rt_file {
     int fd, code; /* code: of the first failure, which was said */
     char *path, *tmp;
-    const char *advice; /* where space runs out */
+    const char *advice; /* where space runs out; NULL: a failure is only a warning */
     uint64_t at;        /* bytes written */
     uint64_t hash;      /* XXH3 of them, once it is done */
     size_t held;        /* of them in buf */
@@ -188,7 +188,7 @@ typedef struct rt_log {
 } rt_log;
 /* keep: -1: a new log; else the rows of steps up to keep stay, later ones are cut off, and
  * so is a row without a step, which ends a run: memory, time and "end", why it ended ("done",
- * "early stopping", "max time", "signal", "not finite"). */
+ * "early stopping", "max time", "signal", "not finite", "failed"). */
 int rt_log_open(rt_log *, const char *dir, int64_t keep);
 /* "end" of the last row of dir's log; NULL: a run that has not ended, or no log. Free it. */
 char *rt_log_end(const char *dir);
@@ -258,11 +258,12 @@ void rt_progress_line(char *out, size_t n, const rt_progress *, const rt_state *
 
 /* ---- report.c: report.html ---- */
 /* Writes dir/report.html from dir/log.jsonl, the plan beside the trainer and the options of
- * the run (a JSON object), for a browser without a network. */
-int rt_report_write(const char *dir, const char *program_dir, const char *options);
+ * the run (a JSON object), for a browser without a network. Warns if it can't: the page is
+ * made of what is safe in other files. */
+void rt_report_write(const char *dir, const char *program_dir, const char *options);
 /* The same on the way, but only if it takes less than 1/50 of the time since the last one: a
  * log of a million rows takes seconds. */
-int rt_report_update(const char *dir, const char *program_dir, const char *options);
+void rt_report_update(const char *dir, const char *program_dir, const char *options);
 
 /* ---- loop.c, eval.c, best.c ---- */
 typedef struct rt_job { /* what main.c prepared */
@@ -276,7 +277,8 @@ typedef struct rt_job { /* what main.c prepared */
     uint64_t frozen;     /* rt_frozen_hash(), taken at start */
 } rt_job;
 /* From state on to the end, or to where a signal, --max-time or an error stops it; what the
- * results are to hold stands in the buffers then. *end: the log's word for why it ended. */
+ * results are to hold stands in the buffers then. *end: the log's word for why it ended; NULL:
+ * it failed. */
 int rt_train(const rt_job *, rt_train_state *, const char **end);
 /* No step is left to do, be it for early stopping. */
 bool rt_train_done(const rt_job *, const rt_train_state *);
@@ -309,7 +311,8 @@ void rt_stop_gently(void);
 bool rt_stop_asked(void);
 /* "SIGTERM" or "--max-time"; NULL: nobody has asked. */
 const char *rt_stop_why(void);
-void rt_stop_close(void); /* as before rt_stop_open() */
+const char *rt_stop_word(void); /* the log's word for it; somebody has asked */
+void rt_stop_close(void);       /* as before rt_stop_open() */
 
 /* ---- nonfinite.c: a loss or gradient norm that is not finite ---- */
 typedef struct rt_bad_step {

@@ -27,7 +27,7 @@ typedef struct loop {
     int64_t saved;  /* step of the newest checkpoint; 0: none */
     rt_step now;    /* the step that runs */
     bool outlier_told;
-    const char *end; /* the log's word for why the run ended */
+    const char *end; /* the log's word for why the run ended; NULL: it failed */
 } loop;
 
 static rt_schedule
@@ -234,12 +234,22 @@ evaluation_due(const loop *l)
 }
 
 static bool
+done(const loop *l)
+{
+    return rt_train_done(l->job, l->state);
+}
+
+/* The last step has one, too: from it the run can be made longer. */
+static bool
 checkpoint_due(const loop *l)
 {
     const rt_opts *o = l->job->opts;
-    if (!strcmp(o->save_strategy, "epoch"))
-        return epoch_ends(l);
-    return !strcmp(o->save_strategy, "steps") && l->state->step % o->save_steps == 0;
+    if (!strcmp(o->save_strategy, "no"))
+        return false;
+    if (done(l))
+        return true;
+    return !strcmp(o->save_strategy, "epoch") ? epoch_ends(l)
+                                              : l->state->step % o->save_steps == 0;
 }
 
 static void
@@ -296,11 +306,11 @@ save(loop *l)
         return RT_OK;
     rt_log_sync(job->log);
     int code = rt_checkpoint_save(job, l->state);
-    if (!code) {
-        l->saved = l->state->step;
-        code = rt_report_update(job->opts->output_dir, job->program_dir, job->options);
-    }
-    return code;
+    if (code)
+        return code;
+    l->saved = l->state->step;
+    rt_report_update(job->opts->output_dir, job->program_dir, job->options);
+    return RT_OK;
 }
 
 /* A stop was asked for: nothing of what was done gets lost. */
@@ -312,16 +322,10 @@ stop(loop *l)
     int code = save(l);
     if (code)
         return code;
-    l->end = *why == '-' ? "max time" : "signal";
+    l->end = rt_stop_word();
     rt_say("stopped", "%s: step %lld of %lld is saved; go on with: %s", why,
            (long long)l->state->step, (long long)l->schedule.total, l->job->go_on);
     return RT_STOPPED;
-}
-
-static bool
-done(const loop *l)
-{
-    return rt_train_done(l->job, l->state);
 }
 
 /* Evaluation, checkpoint and stop after a step. */
@@ -391,6 +395,7 @@ run_steps(loop *l)
 static void
 log_not_finite(loop *l)
 {
+    l->shown.lr = rt_schedule_lr(&l->schedule, l->state->step - 1);
     if (l->state->nloss)
         log_step(l);
     rt_log_value row[] = {RT_LOG_NUMBER("step", (double)l->state->step + 1),
@@ -417,7 +422,9 @@ finish(loop *l)
                o->metric_for_best_model, s->best);
     if (!o->load_best_model_at_end || !s->best_step || s->best_step == s->step)
         return RT_OK;
-    return rt_checkpoint_load_best(l->job, s);
+    int code = rt_checkpoint_load_best(l->job, s);
+    l->end = code ? NULL : l->end;
+    return code;
 }
 
 static void

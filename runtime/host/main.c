@@ -25,7 +25,7 @@ typedef struct host {
     rt_text options, go_on; /* of rt_job */
     rt_job job;
     rt_train_state state;
-    const char *end; /* the log's word for why the run ended; NULL: none */
+    const char *end; /* the log's word for why the run ended; NULL: by its exit code */
     int lock;        /* -1: none */
     double started;
     int64_t planned;
@@ -307,7 +307,7 @@ summarise(host *h, int code)
     double seconds = rt_now() - h->started;
     int64_t peak = rt_peak_rss();
     rt_text end = {0};
-    rt_put_json(&end, h->end ? h->end : "done");
+    rt_put_json(&end, h->end ? h->end : code ? "failed" : "done");
     rt_log_value row[] = {RT_LOG_NUMBER("peak_rss_bytes", (double)peak),
                           RT_LOG_NUMBER("planned_bytes", (double)h->planned),
                           RT_LOG_NUMBER("total_seconds", seconds),
@@ -328,8 +328,10 @@ train(host *h)
         rt_say("note",
                "the run was complete at step %lld; its results are written again",
                (long long)h->state.step);
-    if (!code)
-        code = rt_results_save(&h->run, h->dir, h->opts.output_dir);
+    if (code)
+        return code;
+    code = rt_results_save(&h->run, h->dir, h->opts.output_dir);
+    h->end = code ? NULL : h->end;
     return code;
 }
 
@@ -341,9 +343,11 @@ predict(host *h)
     rt_stop_gently();
     int code = rt_predict(&h->run, &h->predict, to);
     free(to);
-    if (code != RT_STOPPED || !rt_stop_asked())
+    if (code != RT_STOPPED || !rt_stop_asked()) {
+        h->end = code ? NULL : h->end;
         return code;
-    h->end = *rt_stop_why() == '-' ? "max time" : "signal";
+    }
+    h->end = rt_stop_word();
     rt_say("stopped", "%s: %s%s", rt_stop_why(),
            o->output_dir ? "no predictions were written"
                          : "more predictions would have followed",
@@ -365,12 +369,9 @@ work(host *h)
         code = rt_evaluate(&h->job, 0, row, &n);
     if (!code && o->predict.n)
         code = predict(h);
-    if (!code || h->end)
-        summarise(h, code);
-    if (o->train_data.n && (!code || h->end)) {
-        int report = rt_report_write(o->output_dir, h->dir, h->options.s);
-        code = code ? code : report;
-    }
+    summarise(h, code);
+    if (o->train_data.n)
+        rt_report_write(o->output_dir, h->dir, h->options.s);
     int log_code = rt_log_close(&h->log);
     return code ? code : log_code;
 }

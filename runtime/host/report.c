@@ -67,14 +67,15 @@ add_row(report *r, cJSON *row)
 }
 
 /* Lines that are no rows are passed over. */
-static int
+static bool
 read_log(report *r, const char *dir)
 {
     char *path = rt_path(dir, "log.jsonl"), *line = NULL;
     size_t cap = 0;
     ssize_t n;
     FILE *f = fopen(path, "r");
-    int code = f ? RT_OK : rt_fail(RT_USER, "%s: %s", path, strerror(errno));
+    if (!f)
+        rt_warn("%s: %s; there is no report.html", path, strerror(errno));
     while (f && (n = getline(&line, &cap, f)) > 0) {
         cJSON *row = cJSON_ParseWithLength(line, (size_t)n);
         if (cJSON_IsObject(row))
@@ -86,7 +87,7 @@ read_log(report *r, const char *dir)
         fclose(f);
     free(line);
     free(path);
-    return code;
+    return f != NULL;
 }
 
 /* ---- JSON ---- */
@@ -204,7 +205,7 @@ put_run(rt_text *t, const report *r)
 
 /* ---- the file ---- */
 
-static int
+static void
 write_page(const report *r, const char *dir)
 {
     static const char place[] = "{{RUN}}";
@@ -214,10 +215,12 @@ write_page(const report *r, const char *dir)
     put_run(&t, r);
     rt_putf(&t, "%s", at + sizeof place - 1);
     char *path = rt_path(dir, "report.html");
-    int code = rt_file_text(path, t.s);
+    rt_file f;
+    rt_file_begin(&f, path, NULL);
+    rt_file_write(&f, t.s, t.n);
+    rt_file_done(&f);
     free(path);
     free(t.s);
-    return code;
 }
 
 /* A plan that is not there, or not whole, leaves its part of the page empty. */
@@ -233,33 +236,30 @@ read_plan(const char *program_dir)
     return plan;
 }
 
-int
+void
 rt_report_write(const char *dir, const char *program_dir, const char *options)
 {
     report r = {0};
-    int code = read_log(&r, dir);
-    if (!code) {
+    if (read_log(&r, dir)) {
         r.options = cJSON_Parse(options);
         r.plan = read_plan(program_dir);
-        code = write_page(&r, dir);
+        write_page(&r, dir);
     }
     for (int i = 0; i < r.ncurve; i++)
         rt_curve_free(&r.curve[i]);
     cJSON_Delete(r.ending);
     cJSON_Delete(r.options);
     cJSON_Delete(r.plan);
-    return code;
 }
 
-int
+void
 rt_report_update(const char *dir, const char *program_dir, const char *options)
 {
     static double ended, took;
     double start = rt_now();
     if (start - ended < UPDATE_SHARE * took)
-        return RT_OK;
-    int code = rt_report_write(dir, program_dir, options);
+        return;
+    rt_report_write(dir, program_dir, options);
     ended = rt_now();
     took = ended - start;
-    return code;
 }

@@ -104,6 +104,12 @@ rt_stop_why(void)
     return until > 0 && rt_now() >= until ? "--max-time" : NULL;
 }
 
+const char *
+rt_stop_word(void)
+{
+    return *rt_stop_why() == '-' ? "max time" : "signal";
+}
+
 void
 rt_stop_close(void)
 {

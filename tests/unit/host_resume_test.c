@@ -361,6 +361,31 @@ TEST(handlers_go_with_the_run)
     CHECK(!sigaction(SIGTERM, NULL, &now) && now.sa_handler == SIG_DFL);
 }
 
+TEST(a_failure_ends_the_log)
+{
+    mkdir(toy_path("stuck"), 0777);
+    mkdir(toy_path("stuck/checkpoint-6.tmp"), 0777);
+    mkdir(toy_path("stuck/checkpoint-6.tmp/folder"), 0777);
+    CHECK(RUN(COMMON, "--save-steps", "6", "--overwrite-output-dir", TO("stuck")) == 1);
+    TOY_HEARD("checkpoint-6.tmp: cannot be made");
+    CHECK(last_logged("stuck", "step") == 6 && ended("stuck", "failed"));
+    mkdir(toy_path("full"), 0777);
+    mkdir(toy_path("full/model.onnx"), 0777);
+    CHECK(RUN(COMMON, "--overwrite-output-dir", TO("full")) == 1);
+    CHECK(last_logged("full", "step") == 20 && ended("full", "failed"));
+}
+
+TEST(a_run_needs_no_page)
+{
+    mkdir(toy_path("no_page"), 0777);
+    mkdir(toy_path("no_page/report.html"), 0777);
+    CHECK(RUN(COMMON, "--save-steps", "6", "--overwrite-output-dir", TO("no_page")) ==
+          0);
+    TOY_HEARD("warning: ");
+    TOY_HEARD("no_page/report.html is there and is not a file");
+    CHECK(ended("no_page", "done") && count_checkpoints("no_page") == 3);
+}
+
 TEST(max_time)
 {
     happens.ms = 4;
