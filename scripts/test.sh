@@ -81,6 +81,7 @@ has_fuzzer() {
 }
 
 full() {
+    export EFFICC_KILLS=50 # of trainers, while they write a checkpoint
     done=build/full-$(git rev-parse --short HEAD).txt
     mkdir -p build
     row "release, everything" release "" -L "quick|default"
