@@ -1,8 +1,9 @@
 /* mask_eval.c -- contents of a mask, for all rows of a batch.
  *
- * First what is computed as a whole, then what has a row of its own for each row of the batch
- * ("by row"): these ops are evaluated for one row at a time, so that memory does not grow with
- * the batch, and not again for a row whose operands are those of an earlier one.
+ * What does not depend on the key is evaluated once for all probes. Then comes what is
+ * computed as a whole, and then what has a row of its own for each row of the batch ("by
+ * row"): these ops are evaluated for one row at a time, so that memory does not grow with the
+ * batch, and not again for a row whose operands are those of an earlier one.
  */
 #include <string.h>
 
@@ -61,8 +62,8 @@ goes_by_row(const mask_run *u, const ir_op *op)
     }
 }
 
-/* Marks the ops that go by row and that nothing needs as a whole. `wanted`: the result is
- * looked at row by row. */
+/* Marks the ops that go by row and that nothing needs as a whole, before other marks. `wanted`:
+ * the result is looked at row by row. */
 static void
 mark_rows(mask_run *u, bool wanted)
 {
@@ -72,8 +73,24 @@ mark_rows(mask_run *u, bool wanted)
         for (int j = i + 1; j < u->g->nop && by_row; j++)
             for (int k = 0; k < u->g->op[j]->narg; k++)
                 if (u->g->op[j]->arg[k] == op->res[0])
-                    by_row &= u->cell[j].by_row && is_sliced(u, u->g->op[j], k);
-        u->cell[i].by_row = by_row;
+                    by_row &=
+                        u->cell[j].when == MASK_BY_ROW && is_sliced(u, u->g->op[j], k);
+        u->cell[i].when = by_row ? MASK_BY_ROW : MASK_WHOLE;
+    }
+}
+
+/* Marks the ops whose results are the same in all probes, unless they grow with the batch. */
+static void
+mark_once(mask_run *u)
+{
+    for (int i = 0; i < u->g->nop; i++) {
+        const ir_op *op = u->g->op[i];
+        bool once = u->cell[i].when != MASK_BY_ROW || u->rows == 1;
+        for (int k = 0; k < op->narg && once; k++) {
+            const mask_cell *from = cell_of(u, op->arg[k]);
+            once = from ? from->when == MASK_ONCE : op->arg[k]->param != NULL;
+        }
+        u->cell[i].when = once ? MASK_ONCE : u->cell[i].when;
     }
 }
 
@@ -122,7 +139,7 @@ operand(mask_run *u, const ir_op *op, int k, int64_t row, ir_tensor *out)
     if (!t)
         return false;
     *out = *t;
-    if (row >= 0 && is_sliced(u, op, k) && !(from && from->by_row)) {
+    if (row >= 0 && is_sliced(u, op, k) && !(from && from->when == MASK_BY_ROW)) {
         out->type = one_row(u, t->type);
         out->data += row * ir_type_count(out->type);
     }
@@ -156,28 +173,28 @@ step(mask_run *u, int i, int64_t row)
     ok = ok && ir_eval_op(u->m->ctx, &one, arg, &c->t, c->arena);
     for (int k = 0; k < op->narg && ok; k++) {
         mask_cell *from = cell_of(u, op->arg[k]);
-        if (from && from->by_row == c->by_row && --from->uses == 0)
+        if (from && from->when == c->when && --from->uses == 0)
             release(from);
     }
     return ok;
 }
 
-/* Evaluates the ops that go by row, for one of them, or (-1) those that don't. */
+/* Evaluates the ops of one kind, those that go by row for one of them (else row is -1). */
 static bool
-evaluate(mask_run *u, int64_t row)
+evaluate(mask_run *u, mask_when when, int64_t row)
 {
-    bool by_row = row >= 0, ok = true;
+    bool ok = true;
     for (int i = 0; i < u->g->nop; i++)
-        if (u->cell[i].by_row == by_row)
+        if (u->cell[i].when == when)
             u->cell[i].uses = u->g->op[i]->res[0] == u->g->result; /* by the caller */
     for (int i = 0; i < u->g->nop; i++)
         for (int k = 0; k < u->g->op[i]->narg; k++) {
             mask_cell *c = cell_of(u, u->g->op[i]->arg[k]);
-            if (c && c->by_row == by_row)
-                c->uses++; /* by an op of the other kind: it stays to the end */
+            if (c && c->when == when)
+                c->uses++; /* by an op of another kind: it stays to the end */
         }
     for (int i = 0; i < u->g->nop && ok; i++)
-        if (u->cell[i].by_row == by_row)
+        if (u->cell[i].when == when)
             ok = step(u, i, row);
     return ok;
 }
@@ -194,7 +211,8 @@ find_spans(mask_run *u, span *s, int *n)
         for (int k = 0; k < u->g->op[i]->narg; k++) {
             const ir_op *op = u->g->op[i];
             mask_cell *from = cell_of(u, op->arg[k]);
-            if (!u->cell[i].by_row || (from && from->by_row) || !is_sliced(u, op, k))
+            if (u->cell[i].when != MASK_BY_ROW || (from && from->when == MASK_BY_ROW) ||
+                !is_sliced(u, op, k))
                 continue;
             const ir_tensor *t = contents(u, op->arg[k]);
             if (!t)
@@ -232,7 +250,7 @@ eval_rows(mask_run *u, mask_look *look, void *data)
         if (k < nknown)
             continue;
         known[nknown++] = row;
-        ok = evaluate(u, row);
+        ok = evaluate(u, MASK_BY_ROW, row);
         more = ok && look(data, &result->t, row, 1);
         release(result);
     }
@@ -244,8 +262,10 @@ bool
 mask_eval(mask_run *u, mask_look *look, void *data)
 {
     const mask_cell *result = cell_of(u, u->g->result);
-    bool ok = evaluate(u, -1);
-    if (ok && result && result->by_row)
+    bool ok = u->begun || evaluate(u, MASK_ONCE, -1);
+    u->begun = true;
+    ok = ok && evaluate(u, MASK_WHOLE, -1);
+    if (ok && result && result->when == MASK_BY_ROW)
         ok = eval_rows(u, look, data);
     else if (ok) {
         const ir_tensor *t = contents(u, u->g->result);
@@ -254,7 +274,8 @@ mask_eval(mask_run *u, mask_look *look, void *data)
             look(data, t, 0, u->rows);
     }
     for (int i = 0; i < u->g->nop; i++)
-        release(&u->cell[i]);
+        if (u->cell[i].when != MASK_ONCE)
+            release(&u->cell[i]);
     return ok;
 }
 
@@ -267,10 +288,13 @@ mask_open(mask_run *u, ir_module *m, const mask_graph *g, int64_t rows, bool by_
         u->key.data = EF_NEWN(u->leaves, double, ir_type_count(g->key->type) + 1);
     }
     mark_rows(u, by_row);
+    mark_once(u);
 }
 
 void
 mask_close(mask_run *u)
 {
+    for (int i = 0; i < u->g->nop; i++)
+        release(&u->cell[i]);
     ef_arena_free(u->leaves);
 }

@@ -15,8 +15,14 @@ typedef struct mask_graph { /* the ops that a mask is computed by */
     bool other; /* depends on something that no mask depends on */
 } mask_graph;
 
+typedef enum mask_when {             /* an op is evaluated */
+                         MASK_ONCE,  /* for all probes */
+                         MASK_WHOLE, /* once a probe */
+                         MASK_BY_ROW /* once a row of the batch */
+} mask_when;
+
 typedef struct mask_cell { /* a value of the graph, freed after its last use */
-    bool by_row;
+    mask_when when;
     ef_arena *arena;
     ir_tensor t;
     int uses; /* left */
@@ -30,6 +36,7 @@ typedef struct mask_run { /* contents of the values */
     ef_arena *leaves; /* of constants */
     ef_map leaf;
     mask_cell cell[MASK_OPS_MAX]; /* of g->op[i] */
+    bool begun;                   /* what is evaluated once is */
 } mask_run;
 
 /* `by_row`: dimension 0 of the result is the rows of the batch. Close it in any case. */

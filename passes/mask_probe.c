@@ -5,8 +5,8 @@
  * if the token at j is real, if j > i - window, some of these, or always. So the mask's ops
  * are evaluated on a few attention masks (all ones, all zeros, random ones) and every element
  * is compared with each rule. A rule that survives everywhere is what the mask means; if none
- * does, the attention stays as plain ops, which compute whatever the mask says. A window is
- * only looked for where no other rule is left; how wide it is, the last position tells.
+ * does, the attention stays as plain ops, which compute whatever the mask says. Where all
+ * tokens are real, the last position tells whether there is a window, and how wide it is.
  */
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,11 @@
 #include "pass_int.h"
 #include "recognise_int.h"
 
-enum { KINDS = 8 }; /* of rows */
+enum {
+    KINDS = 2,        /* of rows */
+    NO_WINDOW = 0x0f, /* rules, as verdict.alive has them */
+    WITH_WINDOW = 0xf0
+};
 
 static void
 collect(mask_graph *g, const ir_value *v)
@@ -56,11 +60,11 @@ mask_like(const ir_value *v)
 typedef struct verdict {
     bool boolean, inverted;
     int64_t heads, seq; /* of the scores [B,heads,S,S] */
-    int64_t window;
-    unsigned alive; /* rules not yet refuted; of a rule's number: bit 0 key mask, bit 1
-                           causal, bit 2 window */
-    double masked_max; /* additive */
-    const double *key; /* [B,S] or NULL */
+    int64_t window;     /* -1: not yet known */
+    unsigned alive;     /* rules not yet refuted; bits of a rule's number: 0 key mask, 1
+                           causal, 2 window */
+    double masked_max;  /* additive */
+    const double *key;  /* [B,S] or NULL */
 } verdict;
 
 static bool
@@ -94,6 +98,24 @@ has_batch(const ir_type *t, int64_t heads)
     return t->rank == 4 || (t->rank == 3 && heads == 1);
 }
 
+/* Which rules may describe the mask t of real tokens: if the last position sees less than all,
+ * those with a window of so many. */
+static void
+measure(verdict *d, const ir_tensor *t)
+{
+    const ir_type *tt = t->type;
+    int64_t seq = d->seq;
+    d->window = 0;
+    d->alive = NO_WINDOW;
+    if (tt->rank < 2 || tt->dim[tt->rank - 1] != seq || tt->dim[tt->rank - 2] != seq)
+        return;
+    const double *x = t->data + ir_type_count(tt) - seq;
+    for (int64_t j = 0; j < seq; j++)
+        d->window += is_seen(d, x[j]);
+    if (d->window > 0 && d->window < seq)
+        d->alive = WITH_WINDOW;
+}
+
 /* Compares a mask, broadcast to scores [n,heads,S,S] from `row` on, with every rule. Where it
  * is the same for all rows (and the key is), heads or positions i, it is compared once; for
  * positions the first and the last tell all rules apart. */
@@ -101,6 +123,8 @@ static bool
 judge(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
 {
     verdict *d = verdict_;
+    if (d->window < 0)
+        measure(d, t);
     const double *key = d->key ? d->key + row * d->seq : NULL;
     const ir_type *tt = t->type;
     int64_t dim[4] = {n, d->heads, d->seq, d->seq}, stride[4], size = 1;
@@ -121,22 +145,6 @@ judge(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
                 judge_row(d, t->data + b * stride[0] + h * stride[1] + i * stride[2],
                           stride[3], key ? key + b * d->seq : NULL, i);
     return d->alive;
-}
-
-/* How many positions the last one sees is the window's width, if there is one. */
-static bool
-measure(void *verdict_, const ir_tensor *t, int64_t row, int64_t n)
-{
-    verdict *d = verdict_;
-    const ir_type *tt = t->type;
-    (void)row, (void)n;
-    if (tt->rank < 2 || tt->dim[tt->rank - 1] != d->seq ||
-        tt->dim[tt->rank - 2] != d->seq)
-        return false;
-    const double *x = t->data + ir_type_count(tt) - d->seq;
-    for (int64_t j = 0; j < d->seq; j++)
-        d->window += is_seen(d, x[j]);
-    return false; /* that is enough */
 }
 
 /* ---- probes ---- */
@@ -187,31 +195,18 @@ probes(const mask_run *u)
     return u->key.data ? 2 + (digits_of(u->rows) < 2 ? 2 : digits_of(u->rows)) : 1;
 }
 
-/* Lets the rules of the set `alive` meet all probes. false: said why. */
+/* Lets the rules meet all probes. false: said why. */
 static bool
-try_rules(mask_run *u, verdict *d, unsigned alive)
+try_rules(mask_run *u, verdict *d)
 {
     uint32_t seed = 1;
     bool ok = true;
-    d->alive = alive;
     for (int i = 0; i < probes(u) && ok && d->alive; i++) {
         if (u->key.data)
             fill(&u->key, i, &seed);
         ok = mask_eval(u, judge, d);
     }
     return ok;
-}
-
-/* The same with a window, of the width that it has where all tokens are real. */
-static bool
-try_windows(mask_run *u, verdict *d)
-{
-    uint32_t seed = 1;
-    if (u->key.data)
-        fill(&u->key, 0, &seed);
-    if (!mask_eval(u, measure, d))
-        return false;
-    return d->window < 1 || d->window >= d->seq || try_rules(u, d, 0xf0);
 }
 
 static mask_rule
@@ -222,6 +217,8 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
                  .inverted = inverted,
                  .heads = scores->dim[1],
                  .seq = scores->dim[3],
+                 .window = -1,
+                 .alive = NO_WINDOW | WITH_WINDOW,
                  .masked_max = -INFINITY};
     collect(&g, v);
     if (g.other || v->type->rank > 4 || !ir_type_count(scores) ||
@@ -230,9 +227,7 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
     mask_run u;
     mask_open(&u, r->m, &g, scores->dim[0], has_batch(v->type, d.heads));
     d.key = u.key.data;
-    bool ok = try_rules(&u, &d, 0x0f);
-    if (ok && !d.alive)
-        ok = try_windows(&u, &d);
+    bool ok = try_rules(&u, &d);
     mask_close(&u);
     if (!ok || !d.alive)
         return (mask_rule){0};
