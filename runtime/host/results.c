@@ -64,7 +64,7 @@ rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
 }
 
 /* The most checkpoints that the run adds to those that are there: all that are due, as far
- * as --save-total-limit lets them be, the best, one that replaces another, one for a stop. */
+ * as --save-total-limit lets them be, the best, one that replaces another, one for a stop or the end. */
 static double
 most_checkpoints(const rt_job *job)
 {
@@ -97,9 +97,10 @@ rt_results_fit(const rt_job *job)
     if (room >= need)
         return RT_OK;
     return rt_fail(RT_USER,
-                   "--output-dir %s: the results (%s) and %.0f checkpoints of %s need "
+                   "--output-dir %s: the results (%s) and %.0f checkpoint%s of %s need "
                    "%s, but the disk has %s left\n--save-total-limit, --save-steps and "
                    "--save-strategy decide how many there are at once",
-                   dir, rt_bytes_text((double)results), n, rt_bytes_text((double)one),
-                   rt_bytes_text(need), rt_bytes_text(room));
+                   dir, rt_bytes_text((double)results), n, n > 1 ? "s" : "",
+                   rt_bytes_text((double)one), rt_bytes_text(need),
+                   rt_bytes_text(room));
 }

@@ -22,7 +22,7 @@ train() # OPTIONS
         --save-steps 20 --report-to tensorboard --output-dir out "$@" >said 2>&1 || { cat said; exit 1; }
 }
 train --max-steps 50
-rm -r out/checkpoint-40 # as if it had been killed at step 37
+rm -r out/checkpoint-40 out/checkpoint-50 # as if it had been killed at step 37
 train --max-steps 50 --resume-from-checkpoint out/checkpoint-20
 [ "$(ls out/runs | wc -l)" = 2 ]
 "$python" - <<'END'

@@ -325,7 +325,7 @@ TEST(a_stop_in_the_last_step_lets_the_run_end)
     char *train = (char *)rows("train", 17);
     happens = (struct happens){.micro = 4, .signal = SIGINT};
     CHECK(RUN("--train-data", train, "--max-steps", "4", TO("last")) == 0);
-    CHECK(ended("last", "done") && count_checkpoints("last") == 0);
+    CHECK(ended("last", "done") && count_checkpoints("last") == 1);
     CHECK(!access(toy_path("last/model.onnx"), F_OK));
 }
 
@@ -383,7 +383,7 @@ TEST(a_run_needs_no_page)
           0);
     TOY_HEARD("warning: ");
     TOY_HEARD("no_page/report.html is there and is not a file");
-    CHECK(ended("no_page", "done") && count_checkpoints("no_page") == 3);
+    CHECK(ended("no_page", "done") && count_checkpoints("no_page") == 4);
 }
 
 TEST(max_time)
@@ -413,6 +413,29 @@ TEST(a_run_that_is_complete)
     CHECK(last_logged("end", "step") == 24);
 }
 
+static ino_t
+file_number(const char *name)
+{
+    struct stat st;
+    CHECK(!stat(toy_path(name), &st));
+    return st.st_ino;
+}
+
+/* No option is needed for that, and the last checkpoint is written once. */
+TEST(a_run_can_be_made_longer)
+{
+    CHECK(RUN(COMMON, TO("short")) == 0);
+    CHECK(count_checkpoints("short") == 1 && is_there("short", 20));
+    ino_t before = file_number("short/checkpoint-20/manifest.json");
+    CHECK(RUN(COMMON, TO("short"), "--resume-from-checkpoint") == 0);
+    TOY_HEARD("the run was complete at step 20");
+    CHECK(file_number("short/checkpoint-20/manifest.json") == before);
+    CHECK(RUN(COMMON, "--max-steps", "22", "--save-total-limit", "1", TO("short"),
+              "--resume-from-checkpoint") == 0);
+    CHECK(last_logged("short", "step") == 22 && count_checkpoints("short") == 1 &&
+          is_there("short", 22));
+}
+
 TEST(a_checkpoint_as_initial_values)
 {
     char *train = (char *)rows("train", 17);
@@ -433,13 +456,14 @@ TEST(a_checkpoint_as_initial_values)
 TEST(when_to_save_and_evaluate)
 {
     CHECK(RUN(COMMON, "--save-steps", "8", TO("due")) == 0);
-    CHECK(count_checkpoints("due") == 2 && is_there("due", 8) && is_there("due", 16));
+    CHECK(count_checkpoints("due") == 3 && is_there("due", 8) && is_there("due", 16) &&
+          is_there("due", 20));
     char *train = (char *)rows("train", 17), *dev = (char *)rows("dev", 7);
     CHECK(RUN("--train-data", train, "--eval-data", dev, "--global-batch-size", "5",
               "--num-train-epochs", "2.5", "--save-strategy", "epoch",
               "--eval-strategy", "epoch", TO("epochs")) == 0);
-    CHECK(count_checkpoints("epochs") == 2 && is_there("epochs", 4) &&
-          is_there("epochs", 8));
+    CHECK(count_checkpoints("epochs") == 2 && is_there("epochs", 8) &&
+          is_there("epochs", 10));
     char *log = log_text("epochs");
     CHECK(strstr(log, "{\"step\":4,\"eval_loss\"") != NULL);
     CHECK(strstr(log, "{\"step\":8,\"eval_loss\"") != NULL);
@@ -498,6 +522,7 @@ TEST(early_stopping_ends_a_run)
     CHECK(ended("early", "early stopping"));
     double at = last_logged("early", "step");
     CHECK(at < 40 && !access(toy_path("early/model.onnx"), F_OK));
+    CHECK(count_checkpoints("early") == 1 && is_there("early", (int)at));
     /* patience survives a stop */
     for (int k = 2; k < (int)at; k += 3) {
         char dir[16];

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "host_toy.h"
+#include "runtime/host/checkpoint_int.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -418,6 +419,7 @@ TEST(a_folder_with_files_is_kept)
     TOY_HEARD("--overwrite-output-dir");
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
               "--overwrite-output-dir") == 0);
+    CHECK(rt_folder_remove(toy_path("kept/checkpoint-1")));
     CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("kept"),
               "--resume-from-checkpoint") == 1);
     TOY_HEARD("holds the results of a finished run (model.onnx), and no checkpoint");
