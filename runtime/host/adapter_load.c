@@ -27,7 +27,10 @@ typedef struct loader {
 static bool
 in_block(const rt_adapted *m, int64_t row, int64_t col)
 {
-    const rt_param *b = m->b[col / m->a[0]->dim[0]];
+    int64_t part = col / m->a[0]->dim[0];
+    if (part >= m->n) /* another module has more parts */
+        return false;
+    const rt_param *b = m->b[part];
     int64_t at = b->part ? row - b->part_start : row;
     if (!b->part || !b->part_block)
         return at >= 0 && at < b->dim[0];

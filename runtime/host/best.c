@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { MIN_NORMS = 16, OUTLIER = 10 };
@@ -123,17 +122,6 @@ forget(rt_train_state *s, const char *why)
     s->best_step = s->worse = 0;
 }
 
-bool
-rt_best_saved(const rt_opts *o, int64_t step)
-{
-    char name[64];
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-    char *folder = rt_path(o->output_dir, name);
-    bool saved = !access(folder, F_OK);
-    free(folder);
-    return saved;
-}
-
 void
 rt_best_resume(const rt_job *job, rt_train_state *s)
 {
@@ -144,7 +132,8 @@ rt_best_resume(const rt_job *job, rt_train_state *s)
         forget(s, "it was of another metric");
     if (s->best_step && job->eval && s->evaluation != evaluation_of(job))
         forget(s, "it was of other --eval-data");
-    if (s->best_step && o->load_best_model_at_end && !rt_best_saved(o, s->best_step))
+    if (s->best_step && o->load_best_model_at_end &&
+        !rt_checkpoint_is_of(o->output_dir, s->best_step, s->run))
         forget(s, "its weights were not saved here");
 }
 

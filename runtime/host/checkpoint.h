@@ -35,6 +35,8 @@ int rt_checkpoint_save(const struct rt_job *, const rt_train_state *);
 int rt_checkpoint_resume(const struct rt_job *, rt_train_state *);
 /* Loads the weights of checkpoint-<best_step>. */
 int rt_checkpoint_load_best(const struct rt_job *, const rt_train_state *);
+/* Is there a checkpoint-<step> in dir, of this run? Looks at its manifest only. */
+bool rt_checkpoint_is_of(const char *dir, int64_t step, int64_t run);
 /* Bytes of one checkpoint of this program under these options. */
 int64_t rt_checkpoint_bytes(const struct rt_job *);
 /* Hash of the weights that training does not change; rt_job.frozen. */

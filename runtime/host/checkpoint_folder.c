@@ -159,18 +159,23 @@ rt_folder_tidy(const char *dir)
     tidy(dir, ".tmp", false);
 }
 
-/* A checkpoint of this run, and a folder of its own, not a link to one. */
-static bool
-is_own(const char *path, int64_t run)
+bool
+rt_checkpoint_is_of(const char *dir, int64_t step, int64_t run)
 {
-    char why[RT_WHY];
-    struct stat s;
-    if (lstat(path, &s) || !S_ISDIR(s.st_mode))
-        return false;
+    char why[RT_WHY], *path = rt_checkpoint_path(dir, step);
     rt_manifest *m = rt_manifest_read(path, why);
     bool same = m && m->state.run == run;
     rt_manifest_free(m);
+    free(path);
     return same;
+}
+
+/* Not a link to one. */
+static bool
+is_folder(const char *path)
+{
+    struct stat s;
+    return !lstat(path, &s) && S_ISDIR(s.st_mode);
 }
 
 /* First out of the way under a name that tidying knows: half of it is no checkpoint. */
@@ -195,7 +200,9 @@ rt_checkpoint_rotate(const rt_job *job, const rt_train_state *state)
         if (step[i] >= state->step || best)
             continue;
         char *path = rt_checkpoint_path(o->output_dir, step[i]);
-        if (is_own(path, state->run) && ++kept > o->save_total_limit)
+        if (is_folder(path) &&
+            rt_checkpoint_is_of(o->output_dir, step[i], state->run) &&
+            ++kept > o->save_total_limit)
             drop(path);
         free(path);
     }

@@ -48,24 +48,11 @@ typedef struct jsonl {
 /* ---- a line ---- */
 
 static void
-add_bytes(rt_text *t, const void *bytes, size_t n)
-{
-    if (!n) /* memcpy() takes no NULL, not even for nothing */
-        return;
-    if (t->n + n > t->cap) {
-        t->cap = 2 * t->cap + n;
-        t->s = rt_grow(t->s, t->cap);
-    }
-    memcpy(t->s + t->n, bytes, n);
-    t->n += n;
-}
-
-static void
 add_record(piece *p)
 {
     uint32_t n = (uint32_t)rt_row_size(&p->row);
-    add_bytes(&p->record, p->row.memory, n);
-    add_bytes(&p->size, &n, sizeof n);
+    rt_put(&p->record, p->row.memory, n);
+    rt_put(&p->size, &n, sizeof n);
 }
 
 static void
@@ -188,7 +175,7 @@ take(jsonl *j, piece *p)
     }
     if (cut) {
         size_t whole = (size_t)(cut + 1 - p->text);
-        add_bytes(&j->rest, p->text + whole, p->n - whole);
+        rt_put(&j->rest, p->text + whole, p->n - whole);
         p->n = whole;
     }
     j->taken += p->n > 0;

@@ -66,33 +66,31 @@ rt_row_unpack(rt_row *row)
 
 /* ---- what follows from a row ---- */
 
-static void
-derive(const rt_data_spec *spec, const rt_row *row, rt_field f, int64_t *out)
+/* What a field is assumed to be at token t of a row without it. *seen: real tokens before it;
+ * counts this one. */
+static int64_t
+derived(const rt_data_spec *spec, const rt_row *row, rt_field f, int64_t t,
+        int64_t *seen)
 {
     const int32_t *mask = row->field[RT_F_MASK];
-    int64_t seen = 0;
-    for (int64_t t = 0; t < row->n; t++) {
-        bool real = !mask || mask[t];
-        seen += real;
-        if (f == RT_F_POSITIONS)
-            out[t] = seen ? seen - 1 : 0;
-        else if (f == RT_F_LABELS)
-            out[t] = spec->causal && real ? row->field[RT_F_IDS][t] : RT_IGNORE;
-        else
-            out[t] = f == RT_F_MASK;
-    }
+    bool real = !mask || mask[t];
+    *seen += real;
+    if (f == RT_F_POSITIONS)
+        return *seen ? *seen - 1 : 0;
+    if (f == RT_F_LABELS)
+        return spec->causal && real ? row->field[RT_F_IDS][t] : RT_IGNORE;
+    return f == RT_F_MASK;
 }
 
 void
 rt_row_field(const rt_data *d, const rt_row *row, rt_field f, int64_t *out)
 {
     const int32_t *x = row->field[f];
+    int64_t seen = 0;
     if (f == RT_F_LABELS && row->nlabel != row->n)
         x = NULL;
-    if (!x)
-        derive(&d->spec, row, f, out);
-    for (int64_t t = 0; x && t < row->n; t++)
-        out[t] = x[t];
+    for (int64_t t = 0; t < row->n; t++)
+        out[t] = x ? x[t] : derived(&d->spec, row, f, t, &seen);
 }
 
 int64_t
@@ -244,18 +242,10 @@ keep(check *c, rt_field f, int64_t n)
 static bool
 says_nothing(const check *c, rt_field f)
 {
-    const int32_t *mask = c->row->field[RT_F_MASK];
-    int32_t seen = 0;
-    for (int64_t t = 0; t < c->row->n; t++) {
-        int32_t real = !mask || mask[t], value = f == RT_F_MASK;
-        seen += real;
-        if (f == RT_F_POSITIONS)
-            value = seen ? seen - 1 : 0;
-        else if (f == RT_F_LABELS)
-            value = c->spec->causal && real ? c->row->field[RT_F_IDS][t] : RT_IGNORE;
-        if (c->at[t] != value)
+    int64_t seen = 0;
+    for (int64_t t = 0; t < c->row->n; t++)
+        if (c->at[t] != derived(c->spec, c->row, f, t, &seen))
             return false;
-    }
     return f != RT_F_LABELS || c->spec->causal;
 }
 

@@ -40,6 +40,8 @@ typedef struct rt_text { /* grows; zero-initialise; free(s) */
     size_t n, cap;
 } rt_text;
 void rt_putf(rt_text *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rt_put(rt_text *, const void *,
+            size_t);                       /* bytes as they are; no zero byte follows */
 void rt_put_json(rt_text *, const char *); /* as a JSON string, with quotes */
 const char *rt_bytes_text(double bytes);   /* "12.3 MB"; static buffers of 8 turns */
 int rt_distance(const char *a, const char *b); /* Levenshtein, stops counting at 99 */
@@ -289,8 +291,6 @@ int rt_evaluate(const rt_job *, int64_t step, rt_log_value *row, int *n);
 int rt_best_check(const rt_opts *, const rt_program *);
 /* Takes the values of an evaluation into the state; true: the best so far. */
 bool rt_best_see(const rt_job *, rt_train_state *, const rt_log_value *row);
-/* There is a checkpoint of the step in --output-dir. */
-bool rt_best_saved(const rt_opts *, int64_t step);
 /* Forgets a best value that does not count for this run: of another metric, or one whose
  * weights are wanted at the end but were not saved. */
 void rt_best_resume(const rt_job *, rt_train_state *);

@@ -452,7 +452,8 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
     l.shown = (rt_state){.total = l.schedule.total};
-    l.saved = rt_best_saved(o, state->step) ? state->step : 0;
+    if (rt_checkpoint_is_of(o->output_dir, state->step, state->run))
+        l.saved = state->step;
     set_hyper(job->run, o);
     say_steps(&l);
     rt_stop_gently();

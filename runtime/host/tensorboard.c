@@ -36,20 +36,10 @@ enum { TENSOR_DTYPE = 1, TENSOR_SHAPE = 2, TENSOR_STRING = 8, DT_STRING = 7 };
 enum { SHAPE_DIM = 2, DIM_SIZE = 1 };
 
 static void
-put(rt_text *t, const void *bytes, size_t n)
-{
-    if (t->n + n + 1 > t->cap)
-        t->s = rt_grow(t->s, t->cap = 2 * t->cap + n + 64);
-    if (n)
-        memcpy(t->s + t->n, bytes, n);
-    t->n += n;
-}
-
-static void
 put_little(rt_text *t, uint64_t x, int bytes)
 {
     for (; bytes > 0; bytes--, x >>= 8)
-        put(t, &(unsigned char){x & 0xff}, 1);
+        rt_put(t, &(unsigned char){x & 0xff}, 1);
 }
 
 static void
@@ -96,7 +86,7 @@ put_string(rt_text *t, int field, const char *s)
 {
     put_key(t, field, WIRE_BYTES);
     put_varint(t, strlen(s));
-    put(t, s, strlen(s));
+    rt_put(t, s, strlen(s));
 }
 
 /* The message in *inner becomes a field of t. */
@@ -105,7 +95,7 @@ put_message(rt_text *t, int field, rt_text *inner)
 {
     put_key(t, field, WIRE_BYTES);
     put_varint(t, inner->n);
-    put(t, inner->s, inner->n);
+    rt_put(t, inner->s, inner->n);
     free(inner->s);
     *inner = (rt_text){0};
 }
@@ -133,7 +123,7 @@ append(rt_board *b, rt_text *event)
     rt_text r = {0};
     put_little(&r, event->n, 8);
     put_little(&r, masked_crc(r.s, 8), 4);
-    put(&r, event->s, event->n);
+    rt_put(&r, event->s, event->n);
     put_little(&r, masked_crc(event->s, event->n), 4);
     rt_records_add(&b->file, r.s, r.n);
     free(r.s);

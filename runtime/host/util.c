@@ -97,6 +97,17 @@ rt_putf(rt_text *t, const char *fmt, ...)
 }
 
 void
+rt_put(rt_text *t, const void *bytes, size_t n)
+{
+    if (!n) /* memcpy() takes no NULL, not even for nothing */
+        return;
+    if (t->n + n + 1 > t->cap)
+        t->s = rt_grow(t->s, t->cap = 2 * t->cap + n + 64);
+    memcpy(t->s + t->n, bytes, n);
+    t->n += n;
+}
+
+void
 rt_put_json(rt_text *t, const char *s)
 {
     rt_putf(t, "\"");
