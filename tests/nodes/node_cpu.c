@@ -197,14 +197,18 @@ attempt(ef_arena *a, node_job **job, int n, const char **why)
     return ok;
 }
 
+/* Halves until the test is found that is at fault; where it is none of them, not for long. */
 void
 node_cpu_run(ef_arena *a, node_job **job, int n)
 {
+    enum { FAILURES_MAX = 40 };
+    static int failures;
     const char *why;
     if (!n || attempt(a, job, n, &why))
         return;
-    if (n == 1) {
-        job[0]->wrong = *why ? why : "no program";
+    if (n == 1 || ++failures > FAILURES_MAX) {
+        for (int i = 0; i < n; i++)
+            job[i]->wrong = *why ? why : "no program";
         return;
     }
     node_cpu_run(a, job, n / 2);
