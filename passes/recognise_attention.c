@@ -12,6 +12,7 @@
  * Nothing is assumed of the order of these steps; what is emitted is right if the index
  * arithmetic, the factors and the masks are, wherever the exporter put them.
  */
+#include <math.h>
 #include <string.h>
 
 #include "canon_int.h"
@@ -68,6 +69,13 @@ scores_type(const scores *s, const ir_type *t, const ir_type *mask)
     return s->type && s->type != four && rows > 1 ? NULL : four;
 }
 
+/* Is x, added to a score or in its place, as good as -inf? Not NaN. */
+static bool
+hides(double x)
+{
+    return x <= MASKED;
+}
+
 /* A mask that no rule describes, but which hides keys from all queries alike: what it is
  * computed by is the mask over keys, a condition [B,1,1,S]. */
 static bool
@@ -78,7 +86,7 @@ take_computed(scores *s, const ir_type *t, ir_value *v, bool inverted, double po
         const ir_op *op = v->def;
         if (!op || op->code != IR_OP_where || !canon_uniform(op->arg[1], &yes) ||
             !canon_uniform(op->arg[2], &no) || (yes == 0) == (no == 0) ||
-            (yes + no) * post > MASKED)
+            !hides((yes + no) * post))
             return false;
         inverted = yes != 0;
         v = op->arg[0];
@@ -108,7 +116,7 @@ add_mask(scores *s, const ir_op *at, ir_value *v, bool inverted, double post)
         return take_computed(s, t, v, inverted, post) ||
                refuse(s, at, "its mask is neither causal nor one over keys");
     if (v->type->dtype != IR_BOOL && (rule.causal || rule.key || rule.window) &&
-        rule.masked_max * post > MASKED)
+        !hides(rule.masked_max * post))
         return refuse(s, at, "its mask is not negative enough");
     if (rule.key && (s->computed || (s->key && s->key != rule.key)))
         return refuse(s, at, "it has two masks over keys");
@@ -127,7 +135,7 @@ where_mask(scores *s, const ir_op *op, double post)
 {
     double x;
     bool inverted = canon_uniform(op->arg[1], &x);
-    if ((!inverted && !canon_uniform(op->arg[2], &x)) || x * post > MASKED)
+    if ((!inverted && !canon_uniform(op->arg[2], &x)) || !hides(x * post))
         return NULL;
     return add_mask(s, op, op->arg[0], inverted, post) ? op->arg[inverted ? 2 : 1]
                                                        : NULL;
@@ -150,7 +158,7 @@ step_back(scores *s, ir_value *v, double *post)
     case IR_OP_where:
         return where_mask(s, op, *post);
     case IR_OP_max: /* a clamp to the lowest number there is, as OPT has it */
-        return canon_uniform(op->arg[1], &x) && x * *post <= MASKED ? op->arg[0] : NULL;
+        return canon_uniform(op->arg[1], &x) && hides(x * *post) ? op->arg[0] : NULL;
     case IR_OP_add: {
         int mask = mask_like(op->arg[1]) ? 1 : 0;
         if (op->arg[1 - mask]->type != v->type || !mask_like(op->arg[mask]))
@@ -158,7 +166,7 @@ step_back(scores *s, ir_value *v, double *post)
         return add_mask(s, op, op->arg[mask], false, *post) ? op->arg[1 - mask] : NULL;
     }
     case IR_OP_tanh: /* c tanh(s / c): what follows is in the scale */
-        if (s->softcap > 0 || *post <= 0)
+        if (s->softcap > 0 || !(*post > 0 && isfinite(*post)))
             return NULL;
         s->softcap = *post;
         return op->arg[0];

@@ -14,7 +14,7 @@
 #include "canon_int.h"
 #include "recognise_int.h"
 
-enum { MAX_DEPTH = 32 };
+enum { MAX_DEPTH = 32, MAX_GROUP = 1 << 12 };
 
 /* The operand that op is a view of, and the factor it has on the elements; NULL: none. */
 static ir_value *
@@ -140,8 +140,9 @@ slice(view *w, const ir_op *op)
     if (at < 0)
         return true;
     w->offset += ir_attr_int(op, IR_ATTR_start, 0) * w->stride[at];
-    w->stride[at] *= ir_attr_int(op, IR_ATTR_step, 1);
     w->size[at] = op->res[0]->type->dim[axis];
+    if (w->size[at] > 1) /* else any step goes, and the product could overflow */
+        w->stride[at] *= ir_attr_int(op, IR_ATTR_step, 1);
     return true;
 }
 
@@ -264,7 +265,7 @@ view_heads(const view *v, int64_t heads, int64_t d, bool by_token, head_view *ou
     const ir_type *t = v->base->type;
     if (t->rank < 3 || !ir_type_count(t))
         return false;
-    for (int64_t group = 1; group <= heads; group++) {
+    for (int64_t group = 1; group <= heads && group <= MAX_GROUP; group++) {
         *out = (head_view){v->offset, heads / group, group, d, d};
         if (heads % group)
             continue;
