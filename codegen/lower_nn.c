@@ -272,8 +272,6 @@ lw_attention_grad(cg *c, const ir_op *op)
     rt_attn a = attn_of(op, 1);
     int64_t nq = a.heads * a.d, nkv = a.kv_heads * a.d;
     bool packed = op->nres == 1;
-    if (!packed && op->nres != 3)
-        cg_refuse(c, "two of q, k, v are one value, the third is another");
     const char *ws = cg_scratch(c, rt_attention_grad_scratch(&a, c->threads));
     const char *d[3], *x[6];
     for (int i = 0; i < 3 && !c->why; i++)

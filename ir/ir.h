@@ -355,6 +355,12 @@ ir_func *ir_clone_fwd(ir_func *from, const char *name, ef_map *map);
 #define IR_FOREACH_OP(o, b) \
     for (ir_op *o = (b)->first, *o##_next; o && (o##_next = o->next, 1); o = o##_next)
 
+/* n blocks of `width` columns, `stride` >= width apart, from `first` on. */
+typedef struct ir_columns {
+    int64_t first, n, width, stride;
+} ir_columns;
+/* May the two have a column in common? False is certain. */
+bool ir_columns_meet(const ir_columns *, const ir_columns *);
 /* Are q, k and v of an attention (operands at, at+1, at+2) one value, of which each has
  * columns of its own? Then the gradient may be one value, too. */
 bool ir_attention_packed(const ir_op *, int at);

@@ -8,7 +8,7 @@
 
 /* ---- attention ---- */
 
-enum { MANY_HEADS = 1 << 16 }; /* more are never compared one by one */
+enum { MANY_BLOCKS = 1 << 20 }; /* more are never compared one by one */
 
 typedef struct heads {
     int64_t n, kv, dim;
@@ -75,19 +75,18 @@ check_qkv(ef_ctx *ctx, const ir_op *op, int at, const heads *h)
     return NULL;
 }
 
-/* Have two rows of blocks of `width` columns, from first[i] on and stride[i] >= width apart,
- * a column in common? */
-static bool
-share_columns(int64_t width, const int64_t *first, const int64_t *n,
-              const int64_t *stride)
+bool
+ir_columns_meet(const ir_columns *a, const ir_columns *b)
 {
-    int64_t i = 0, j = 0;
-    while (i < n[0] && j < n[1]) {
-        int64_t a = first[0] + i * stride[0], b = first[1] + j * stride[1];
-        if (a < b + width && b < a + width)
+    int64_t i = 0, k = 0;
+    if (a->n > MANY_BLOCKS || b->n > MANY_BLOCKS)
+        return true;
+    while (i < a->n && k < b->n) {
+        int64_t x = a->first + i * a->stride, y = b->first + k * b->stride;
+        if (x < y + b->width && y < x + a->width)
             return true;
-        i += a < b;
-        j += a >= b;
+        i += x < y;
+        k += x >= y;
     }
     return false;
 }
@@ -99,23 +98,16 @@ ir_attention_packed(const ir_op *op, int at)
     static const ir_attr_key step[3] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
     if (op->arg[at] != op->arg[at + 1] || op->arg[at] != op->arg[at + 2])
         return false;
-    int64_t dim = ir_attr_int(op, IR_ATTR_head_dim, 0);
-    int64_t nq = ir_attr_int(op, IR_ATTR_heads, 0);
-    int64_t kv = ir_attr_int(op, IR_ATTR_kv_heads, 0);
+    ir_columns c[3];
     for (int i = 0; i < 3; i++) {
-        int pair[2] = {i, (i + 1) % 3};
-        int64_t first[2], n[2], stride[2];
-        for (int k = 0; k < 2; k++) {
-            first[k] = ir_attr_int(op, offset[pair[k]], 0);
-            stride[k] = ir_attr_int(op, step[pair[k]], 0);
-            stride[k] = stride[k] ? stride[k] : dim;
-            n[k] = pair[k] ? kv : nq;
-        }
-        if (n[0] > MANY_HEADS || n[1] > MANY_HEADS ||
-            share_columns(dim, first, n, stride))
-            return false;
+        c[i].first = ir_attr_int(op, offset[i], 0);
+        c[i].n = ir_attr_int(op, i ? IR_ATTR_kv_heads : IR_ATTR_heads, 0);
+        c[i].width = ir_attr_int(op, IR_ATTR_head_dim, 0);
+        c[i].stride = ir_attr_int(op, step[i], 0);
+        c[i].stride = c[i].stride ? c[i].stride : c[i].width;
     }
-    return true;
+    return !ir_columns_meet(&c[0], &c[1]) && !ir_columns_meet(&c[1], &c[2]) &&
+           !ir_columns_meet(&c[0], &c[2]);
 }
 
 /* Log-sum-exp of the rows of q [B,S,*]: [B,heads,S]. */

@@ -3,8 +3,8 @@
  *     y' = y + s B (A x)      A [r,in] random, B [out,r] zero, s from --lora-scale
  *
  * On a fused product that makes queries, keys and values, an adapter on q or v covers a
- * range of its columns, or a block of them for each head; the trainer saves both as one adapter that PEFT reads. A classifier
- * is trained whole, as PEFT does.
+ * range of its columns, or a block of them for each head; the trainer saves both as one
+ * adapter that PEFT reads. A classifier is trained whole, as PEFT does.
  */
 #include <inttypes.h>
 #include <math.h>

@@ -39,8 +39,9 @@ void view_swap_last(view *);       /* exchanges the last two dimensions */
  * stretch don't count. */
 bool view_is(const view *v, int n, const int64_t *size, const int64_t *stride);
 
-/* Heads in the columns of a base [B,S,..], whose last dimensions count as one: head h is `d` columns from offset + h * stride on;
- * `group` neighbouring heads of the view are one and the same. */
+/* Heads in the columns of a base [B,S,..], whose last dimensions count as one: head h is `d`
+ * columns from offset + h * stride on; `group` neighbouring heads of the view are one and the
+ * same. */
 typedef struct head_view {
     int64_t offset, heads, group, d, stride;
 } head_view;
@@ -48,8 +49,8 @@ typedef struct head_view {
 bool view_heads(const view *, int64_t heads, int64_t d, bool by_token, head_view *);
 /* The base as [B,S,C], before `at`. */
 ir_value *view_flat(ir_op *at, ir_value *base);
-/* The heads of `base` [B,S,C] as `type`, which is [B,heads,S,d] or [B,S,heads,d] in the order of
- * elements, before `at`. NULL: slices don't reach them, nothing was emitted. */
+/* The heads of `base` [B,S,C] as `type`, which is [B,heads,S,d] or [B,S,heads,d] in the order
+ * of elements, before `at`. NULL: slices don't reach them, nothing was emitted. */
 ir_value *view_emit_heads(ir_op *at, ir_value *base, const head_view *, bool by_token,
                           const ir_type *type);
 

@@ -177,32 +177,23 @@ rec_rotary_part(recogniser *r, const pass_match *m)
 
 /* ---- fused products ---- */
 
-/* Marks the columns of h in own[n]; false: one has another mark. */
 static bool
-mark(char *own, const head_view *h, char with)
+meet(const head_view *a, const head_view *b)
 {
-    for (int64_t k = 0; k < h->heads * h->d; k++) {
-        char *c = own + h->offset + k / h->d * h->stride + k % h->d;
-        if (*c && *c != with)
-            return false;
-        *c = with;
-    }
-    return true;
+    ir_columns x = {a->offset, a->heads, a->d, a->stride};
+    ir_columns y = {b->offset, b->heads, b->d, b->stride};
+    return ir_columns_meet(&x, &y);
 }
 
-/* Do turned queries, turned keys and values have columns of their own? Attention reads no
- * column that another's turn would change. */
+/* Do turned queries, turned keys and values have columns of their own? Attention, which reads
+ * h, then reads no column that another's turn would change. */
 static bool
-are_apart(const ir_type *t, const head_view turned[2], const head_view h[3])
+are_apart(const head_view turned[2], const head_view h[3])
 {
-    ef_arena *a = ef_arena_new();
-    char *own = EF_NEWN(a, char, t->dim[2] + 1);
-    bool ok = true;
-    for (int i = 0; i < 3 && ok; i++)
-        ok = (i == 2 || mark(own, &turned[i], (char)(1 + i))) &&
-             mark(own, &h[i], (char)(1 + i));
-    ef_arena_free(a);
-    return ok;
+    return !meet(&turned[0], &turned[1]) && !meet(&turned[0], &h[1]) &&
+           !meet(&turned[0], &h[2]) && !meet(&turned[1], &h[0]) &&
+           !meet(&turned[1], &h[2]) && !meet(&h[0], &h[1]) && !meet(&h[0], &h[2]) &&
+           !meet(&h[1], &h[2]);
 }
 
 void
@@ -214,7 +205,7 @@ rec_turn_together(ir_op *at, ir_value *v[3], const head_view h[3])
     head_view turned[] = {turned_by(q), turned_by(k)};
     if (!same_elements(q->arg[0], v[2]) || !same_elements(k->arg[0], v[2]) ||
         q->res[0]->type != v[2]->type || k->res[0]->type != v[2]->type ||
-        !are_apart(v[2]->type, turned, h))
+        !are_apart(turned, h))
         return;
     bool same =
         q->arg[1] == k->arg[1] && q->arg[2] == k->arg[2] &&

@@ -72,20 +72,19 @@ ambiguous(lora *l, const lora_target *a, const lora_target *b)
     return false;
 }
 
+static ir_columns
+columns_of(const lora_target *t)
+{
+    return t->block ? (ir_columns){t->start, t->len / t->block, t->block, t->stride}
+                    : (ir_columns){t->start, 1, t->len, t->len};
+}
+
 /* Have the two a column of the module in common? */
 static bool
 overlap(const lora_target *a, const lora_target *b)
 {
-    int64_t na = a->block ? a->len / a->block : 1,
-            nb = b->block ? b->len / b->block : 1;
-    int64_t la = a->block ? a->block : a->len, lb = b->block ? b->block : b->len;
-    for (int64_t i = 0; i < na; i++)
-        for (int64_t k = 0; k < nb; k++) {
-            int64_t x = a->start + i * a->stride, y = b->start + k * b->stride;
-            if (x < y + lb && y < x + la)
-                return true;
-        }
-    return false;
+    ir_columns x = columns_of(a), y = columns_of(b);
+    return ir_columns_meet(&x, &y);
 }
 
 /* Adds the target, once. Two that overlap without being the same are refused, and so is a
