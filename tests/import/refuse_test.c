@@ -243,6 +243,31 @@ TEST(inputs_that_are_no_tokens)
     }
 }
 
+/* A merged decoder: nothing is past, so the branch without a cache is taken, and the keys of
+ * the present are the new ones. */
+TEST(caches_are_empty)
+{
+    attempt t;
+    begin(&t, 17,
+          "a = i64[1] 1 | k = Unsqueeze(x, a) | all = Concat(past_key_values.0.key, k) "
+          "axis=2 | y = If(use_cache_branch) then_branch={yt = Neg(x) -> yt} "
+          "else_branch={ye = ReduceSum(all, a) keepdims=0 -> ye} | "
+          "present.0.key = Identity(all)",
+          "b,s");
+    model_input(&t.m, "past_key_values.0.key", 1, "b,1,past,4");
+    model_input(&t.m, "use_cache_branch", 9, "1");
+    model_input(&t.m, "attention_mask", 7, "b,past + s");
+    model_output(&t.m, "present.0.key");
+    imported(&t);
+    const ir_op *ret = t.module->step->last->last;
+    CHECK(ret->narg == 2); /* y and x */
+    CHECK(ret->arg[0]->def->code == IR_OP_reduce_sum);
+    CHECK_STR(ir_type_text(t.s.ctx, ret->arg[0]->type), "f32[2,3,4]");
+    for (int i = 0; i < t.module->step->args.n; i++)
+        CHECK(!strstr(t.module->step->args.at[i]->name, "past"));
+    end(&t);
+}
+
 TEST(no_token_ids)
 {
     attempt t;
