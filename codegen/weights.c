@@ -4,6 +4,9 @@
  * does not grow with the model. Layout is the file's. int64 tensors stand before float ones
  * and those before bool ones, so that each is aligned. What the trainer makes itself (zeros,
  * random adapters and heads) is not in the file.
+ *
+ * The header names the hash of the data. They are read once, so the hash is known only when
+ * they are written; it then replaces the zeros that were its place.
  */
 #include "cg_int.h"
 
@@ -12,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { PIECE = 1 << 18 }; /* elements */
 
@@ -21,6 +25,7 @@ typedef struct out {
     const char *path;
     void *piece;     /* PIECE elements as they are written */
     double *numbers; /* PIECE elements that are not float */
+    XXH3_state_t *hash;
 } out;
 
 static const ir_dtype order[] = {IR_I64, IR_F32, IR_BOOL};
@@ -55,10 +60,16 @@ describe(const ir_param *p, const char *dtype, int64_t *at, cJSON *header)
     cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)*at));
 }
 
+/* What the file begins with, behind the length of its header. */
+static const char metadata[] = "{\"__metadata__\":{\"" RT_BASE_HASH "\":\"";
+static const char no_hash[] = "0000000000000000";
+
 static bool
 write_header(out *o)
 {
     cJSON *header = cJSON_CreateObject();
+    cJSON_AddStringToObject(cJSON_AddObjectToObject(header, "__metadata__"),
+                            RT_BASE_HASH, no_hash);
     int64_t at = 0;
     for (int k = 0; k < (int)EF_COUNT(order); k++)
         for (int i = 0; i < o->m->params.n; i++) {
@@ -67,7 +78,7 @@ write_header(out *o)
                 describe(p, word[k], &at, header);
         }
     char *text = cJSON_PrintUnformatted(header);
-    EF_ASSERT(text);
+    EF_ASSERT(text && !strncmp(text, metadata, strlen(metadata)));
     uint64_t n = strlen(text), padded = (n + 7) / 8 * 8;
     uint8_t size[8];
     for (int i = 0; i < 8; i++)
@@ -122,11 +133,21 @@ write_param(out *o, const ir_param *p)
             return false;
         if (fwrite(o->piece, size, (size_t)n, o->f) != (size_t)n)
             return failed(o);
+        XXH3_64bits_update(o->hash, o->piece, size * (size_t)n);
     }
     if (odd && p->cls != IR_CONST) /* masks hold -inf */
         ef_error(o->m->ctx, p->loc, W_CG_NOT_FINITE, p->value->name, (long long)odd,
                  (long long)total);
     return true;
+}
+
+static bool
+write_hash(out *o)
+{
+    long at = 8 + (long)strlen(metadata);
+    unsigned long long hash = XXH3_64bits_digest(o->hash);
+    bool ok = !fseek(o->f, at, SEEK_SET) && fprintf(o->f, "%016llx", hash) == 16;
+    return ok || failed(o);
 }
 
 static bool
@@ -139,7 +160,7 @@ write_all(out *o)
             if (is_stored(p) && p->value->type->dtype == order[k])
                 ok = write_param(o, p);
         }
-    return ok;
+    return ok && write_hash(o);
 }
 
 /* Elements of other types have no place in the program yet. */
@@ -166,10 +187,14 @@ cg_weights(ir_module *m, const char *dir)
     out o = {.m = m, .path = ef_printf(m->ctx->arena, "%s/base.safetensors", dir)};
     o.piece = ef_alloc(a, PIECE * sizeof(int64_t));
     o.numbers = EF_NEWN(a, double, PIECE);
+    o.hash = XXH3_createState();
+    EF_ASSERT(o.hash);
+    XXH3_64bits_reset(o.hash);
     o.f = fopen(o.path, "wb");
     bool ok = o.f ? write_all(&o) : failed(&o);
     if (o.f && fclose(o.f) && ok)
         ok = failed(&o);
+    XXH3_freeState(o.hash);
     ef_arena_free(a);
     return ok;
 }

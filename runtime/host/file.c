@@ -163,6 +163,17 @@ rt_file_text(const char *path, const char *text)
 }
 
 int
+rt_beside(const char *path)
+{
+    return access(path, R_OK)
+               ? rt_fail(RT_USER,
+                         "%s: %s\nthe trainer needs what efficc made together with "
+                         "it: copy the whole folder, not the trainer alone",
+                         path, strerror(errno))
+               : RT_OK;
+}
+
+int
 rt_open_regular(const char *path, int64_t *size)
 {
     struct stat s;

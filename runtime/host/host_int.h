@@ -99,6 +99,8 @@ int rt_float_bytes(const char *dtype);            /* of an element; 0: no such t
 char *rt_path(const char *dir, const char *name); /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
                    int *err); /* NULL: *err is the errno */
+/* Is the file of the trainer's folder there? */
+int rt_beside(const char *path);
 /* An open file and its size; -1: errno. Pipes and devices are no files. */
 int rt_open_regular(const char *path, int64_t *size);
 /* Code for errno err: RT_STOPPED where space ran out. */

@@ -75,8 +75,10 @@ static int
 read_holes(const rt_program *p, const char *dir, holes *h)
 {
     *h = (holes){.path = rt_path(dir, "template.json")};
-    int err, code = RT_OK;
-    char *text = rt_read_text(h->path, 1 << 30, &err);
+    int err, code = rt_beside(h->path);
+    char *text = code ? NULL : rt_read_text(h->path, 1 << 30, &err);
+    if (code)
+        return code;
     if (!text)
         return rt_fail(RT_USER, "%s: %s", h->path, strerror(err));
     h->json = cJSON_Parse(text);
@@ -111,8 +113,8 @@ check_template(const char *path, const holes *h)
     double filled = 0;
     for (int i = 0; i < h->n; i++)
         filled += h->at[i].bytes;
-    if (stat(path, &s))
-        return rt_fail(RT_USER, "%s: %s", path, strerror(errno));
+    if (rt_beside(path) || stat(path, &s))
+        return RT_USER;
     if ((double)s.st_size + filled != h->size)
         return rt_fail(RT_USER, "%s does not fit template.json; compile again", path);
     return RT_OK;

@@ -2,12 +2,16 @@
  *
  * All memory of the program is one allocation: class by class (weights, gradients, optimizer
  * state, ..) the buffers of all units, then the arena; run->base[class][unit] points into
- * it. base.safetensors is read straight to its place, so no tensor is in memory twice.
+ * it. base.safetensors is read straight to its place, so no tensor is in memory twice; in the
+ * order of the file, so that its hash is known when all is read.
  */
 #include "host_int.h"
 
+#include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static int64_t
 aligned(int64_t bytes)
@@ -89,12 +93,20 @@ rt_param_state(const rt_run *run, const rt_param *p, rt_class c)
     return place(run, p, c);
 }
 
+/* ---- base.safetensors ---- */
+
+typedef struct stored { /* a tensor of the file, and whose it is */
+    const rt_param *param;
+    const rt_st_tensor *tensor;
+} stored;
+
 static int
-load_param(const rt_run *run, const rt_st *st, const rt_param *p)
+find_param(const rt_st *st, const rt_param *p, stored *s)
 {
     static const char *const dtype[] = {"F32", "I64", "BOOL"};
     static const int bytes[] = {4, 8, 1};
     const rt_st_tensor *t = rt_st_find(st, p->name);
+    *s = (stored){p, t};
     if (!t)
         return rt_fail(RT_USER,
                        "%s does not hold '%s'\nit belongs to another trainer; "
@@ -106,7 +118,81 @@ load_param(const rt_run *run, const rt_st *st, const rt_param *p)
                        "%s: '%s' has another type or size than the trainer was "
                        "compiled for\ncompile again",
                        st->path, p->name);
-    return rt_st_read(st, t, 0, rt_param_data(run, p), t->bytes);
+    return RT_OK;
+}
+
+static int
+by_place(const void *a, const void *b)
+{
+    uint64_t x = ((const stored *)a)->tensor->at, y = ((const stored *)b)->tensor->at;
+    return (x > y) - (x < y);
+}
+
+/* Does the file say that its data have this hash? */
+static int
+check_hash(const rt_st *st, uint64_t hash)
+{
+    char here[17];
+    cJSON *meta = st->meta ? cJSON_Parse(st->meta) : NULL;
+    const char *there =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, RT_BASE_HASH));
+    snprintf(here, sizeof here, "%016" PRIx64, hash);
+    int code = RT_OK;
+    if (!there)
+        code =
+            rt_fail(RT_USER,
+                    "%s is not as efficc wrote it: it lacks its hash\ncompile again; "
+                    "other weights go into a trainer by --init-tensors",
+                    st->path);
+    else if (strcmp(there, here))
+        code = rt_fail(RT_USER,
+                       "%s is damaged: the hash of its data is %s instead of "
+                       "%.16s\ncopy it again, or compile again",
+                       st->path, here, there);
+    cJSON_Delete(meta);
+    return code;
+}
+
+/* All n tensors, in the order of the file. */
+static int
+read_stored(const rt_run *run, const rt_st *st, stored *s, int n)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    int code = RT_OK;
+    XXH3_64bits_reset(hash);
+    qsort(s, (size_t)n, sizeof *s, by_place);
+    for (int i = 0; i < n && !code; i++) {
+        void *to = rt_param_data(run, s[i].param);
+        code = rt_st_read(st, s[i].tensor, 0, to, s[i].tensor->bytes);
+        if (!code)
+            XXH3_64bits_update(hash, to, s[i].tensor->bytes);
+    }
+    if (!code)
+        code = check_hash(st, XXH3_64bits_digest(hash));
+    XXH3_freeState(hash);
+    return code;
+}
+
+static int
+load_file(const rt_run *run, const char *path)
+{
+    const rt_program *p = run->program;
+    stored *s = rt_new((size_t)p->nparam + 1, sizeof *s);
+    rt_st st;
+    int n = 0, code = rt_st_open(&st, path);
+    for (int i = 0; i < p->nparam && !code; i++)
+        if (p->param[i].init == RT_INIT_FILE)
+            code = find_param(&st, &p->param[i], &s[n++]);
+    if (!code && n != st.n)
+        code = rt_fail(RT_USER,
+                       "%s holds %d tensors instead of %d\nit belongs to another "
+                       "trainer; compile again",
+                       path, st.n, n);
+    if (!code)
+        code = read_stored(run, &st, s, n);
+    rt_st_close(&st);
+    free(s);
+    return code;
 }
 
 int
@@ -114,18 +200,12 @@ rt_weights_load(rt_run *run, const char *dir, uint64_t seed)
 {
     const rt_program *p = run->program;
     char *path = rt_path(dir, "base.safetensors");
-    rt_st st;
-    int code = rt_st_open(&st, path);
-    if (code)
-        rt_warn("the trainer's weights stand in %s, beside it", path);
-    for (int i = 0; i < p->nparam && !code; i++) {
-        const rt_param *param = &p->param[i];
-        if (param->init == RT_INIT_FILE)
-            code = load_param(run, &st, param);
-        else
-            rt_init_fill(param, seed, rt_param_data(run, param));
-    }
-    rt_st_close(&st);
+    int code = rt_beside(path);
+    if (!code)
+        code = load_file(run, path);
+    for (int i = 0; i < p->nparam && !code; i++)
+        if (p->param[i].init != RT_INIT_FILE)
+            rt_init_fill(&p->param[i], seed, rt_param_data(run, &p->param[i]));
     free(path);
     return code;
 }

@@ -49,6 +49,8 @@ typedef enum rt_role {
 /* Elements in memory: float, int64_t, or uint8_t that is 0 or 1 (IR bool). Only constants
  * are not RT_F32. base.safetensors calls them F32, I64 and BOOL. */
 typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL } rt_dtype;
+/* Key of its __metadata__: XXH3 (64 bits, 16 hexadecimal digits) of all bytes behind its header. */
+#define RT_BASE_HASH "xxh3"
 
 typedef enum rt_init {
     RT_INIT_FILE,

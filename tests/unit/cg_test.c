@@ -8,6 +8,7 @@
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "codegen/cg_int.h"
 #include "said.h"
@@ -364,7 +365,12 @@ TEST(weights_lie_aligned_behind_a_header)
     NEED(size % 8 == 0 && n == 8 + size + 16 + 16 + 3);
     cJSON *header = cJSON_ParseWithLength(data + 8, size);
     NEED(header != NULL);
-    CHECK(cJSON_GetArraySize(header) == 3); /* zeros are the trainer's business */
+    CHECK(cJSON_GetArraySize(header) == 4); /* zeros are the trainer's business */
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx",
+             (unsigned long long)XXH3_64bits(data + 8 + size, 16 + 16 + 3));
+    const cJSON *meta = cJSON_GetObjectItem(header, "__metadata__");
+    CHECK_STR(cJSON_GetObjectItem(meta, RT_BASE_HASH)->valuestring, hash);
     const cJSON *w = cJSON_GetObjectItem(header, "w");
     CHECK_STR(cJSON_GetObjectItem(w, "dtype")->valuestring, "F32");
     CHECK(cJSON_GetArrayItem(cJSON_GetObjectItem(w, "data_offsets"), 0)->valueint ==

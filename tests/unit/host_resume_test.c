@@ -25,7 +25,7 @@ program_folder(void)
     rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb, false},
                      {"fc.weight", 2, {4, 3}, fc, false},
                      {"fc.bias", 1, {3}, bias, false}};
-    NEED(rt_st_write(toy_path("prog/base.safetensors"), t, 3, false) == RT_OK);
+    NEED(toy_base(toy_path("prog/base.safetensors"), t, 3) == RT_OK);
     toy_write("prog/template.onnx", "0123456789");
     toy_write("prog/template.json",
               "{\"size\": 22, \"holes\": [{\"at\": 4, \"bytes\": 12, \"tensor\": "

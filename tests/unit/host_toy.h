@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { TOY_B = 2, TOY_S = 4, TOY_V = 8, TOY_H = 4, TOY_C = 3 };
 /* offsets in the arena */
@@ -297,5 +298,23 @@ toy_forget(void)
 }
 
 #define TOY_HEARD(text) CHECK(strstr(toy_said, text) != NULL)
+
+/* base.safetensors of these tensors in the order of their names, with its hash. */
+static inline int
+toy_base(const char *path, rt_st_out *t, int n)
+{
+    XXH3_state_t *hash = XXH3_createState();
+    char meta[64];
+    int code = rt_st_write(path, t, n, false); /* sorts them */
+    XXH3_64bits_reset(hash);
+    for (int i = 0; i < n; i++)
+        XXH3_64bits_update(
+            hash, t[i].data,
+            sizeof(float) * (size_t)(t[i].dim[0] * (t[i].rank == 2 ? t[i].dim[1] : 1)));
+    snprintf(meta, sizeof meta, "{\"" RT_BASE_HASH "\":\"%016llx\"}",
+             (unsigned long long)XXH3_64bits_digest(hash));
+    XXH3_freeState(hash);
+    return code ? code : rt_st_write_meta(path, t, n, meta);
+}
 
 #endif

@@ -26,7 +26,7 @@ program_folder(void)
     rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false},
                      {"fc.weight", 2, {4, 3}, fc0, false},
                      {"fc.bias", 1, {3}, bias0, false}};
-    NEED(rt_st_write(toy_path("prog/base.safetensors"), t, 3, false) == RT_OK);
+    NEED(toy_base(toy_path("prog/base.safetensors"), t, 3) == RT_OK);
     toy_write("prog/template.onnx", "0123456789");
     toy_write("prog/template.json",
               "{\"size\": 70, \"holes\": [{\"at\": 4, \"bytes\": 12, \"tensor\": "
@@ -459,11 +459,17 @@ TEST(a_foreign_folder_is_refused)
                     (char *)toy_path("foreign")};
     program_folder();
     rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false}};
-    rt_st_write(toy_path("prog/base.safetensors"), t, 1, false);
+    toy_base(toy_path("prog/base.safetensors"), t, 1);
     toy_listen();
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
     toy_heard();
     TOY_HEARD("does not hold 'fc.weight'");
+    unlink(toy_path("prog/base.safetensors"));
+    toy_listen();
+    CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    TOY_HEARD("base.safetensors: No such file");
+    TOY_HEARD("copy the whole folder, not the trainer alone");
     toy_write(
         "prog/template.json",
         "{\"size\": 70, \"holes\": [{\"at\": 4, \"bytes\": 12, \"tensor\": \"other\", "
@@ -494,6 +500,49 @@ TEST(a_foreign_folder_is_refused)
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
     toy_heard();
     TOY_HEARD("compile again");
+}
+
+/* Whatever bit of base.safetensors flips, the run ends; but for those of its text that say
+ * nothing, as in a number's last digit that is not needed. */
+TEST(damaged_weights_are_no_start)
+{
+    rt_program p = toy_program();
+    char *argv[] = {"trainer", "--predict", strdup(train_rows())};
+    enum { MOST = 1024 };
+    int damaged = 0, fine = 0;
+    program_folder();
+    char want[MOST], *path = strdup(toy_path("prog/base.safetensors"));
+    FILE *whole = fopen(path, "rb");
+    NEED(whole != NULL);
+    size_t n = fread(want, 1, MOST, whole);
+    fclose(whole);
+    CHECK(n > 400 && n < MOST);
+    for (size_t i = 0; i < n; i += 7) {
+        FILE *f = fopen(path, "wb");
+        NEED(f != NULL);
+        want[i] ^= 1 << i % 8;
+        fwrite(want, 1, n, f);
+        fclose(f);
+        want[i] ^= 1 << i % 8;
+        toy_listen();
+        int code = rt_host_main(3, argv, &p, toy_path("prog"));
+        toy_heard();
+        CHECK(code == RT_USER || code == RT_OK);
+        damaged +=
+            code == RT_USER && strstr(toy_said, "is damaged: the hash of its data");
+        fine += code == RT_OK;
+    }
+    CHECK(damaged > 20 && fine < 5);
+    free(path);
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false},
+                     {"fc.weight", 2, {4, 3}, fc0, false},
+                     {"fc.bias", 1, {3}, bias0, false}};
+    CHECK(rt_st_write(toy_path("prog/base.safetensors"), t, 3, false) == RT_OK);
+    toy_listen();
+    CHECK(rt_host_main(3, argv, &p, toy_path("prog")) == RT_USER);
+    toy_heard();
+    free(argv[2]);
+    TOY_HEARD("base.safetensors is not as efficc wrote it: it lacks its hash");
 }
 
 TEST(shuffled_epochs_see_every_row)
