@@ -137,10 +137,14 @@ op_gather_nd(fe_call *c)
     return y && fe_result(c, fe_reshape(c, y, rank, dim));
 }
 
+/* The indices pick along axis; in other dimensions there are at most as many as elements. */
 static bool
-check_elements(fe_call *c, const fe_val *v, const fe_val *index)
+check_elements(fe_call *c, const fe_val *v, const fe_val *index, int axis)
 {
-    if (index->type->dtype == IR_I64 && index->type->rank == v->type->rank)
+    bool ok = index->type->dtype == IR_I64 && index->type->rank == v->type->rank;
+    for (int d = 0; ok && d < v->type->rank; d++)
+        ok = d == axis || index->type->dim[d] <= v->type->dim[d];
+    if (ok)
         return true;
     return fe_fail(c, "indices %s do not fit %s", ir_type_text(c->im->ctx, index->type),
                    ir_type_text(c->im->ctx, v->type));
@@ -151,8 +155,8 @@ op_gather_elements(fe_call *c)
 {
     fe_val *v = fe_in(c, 0), *index = v ? fe_in(c, 1) : NULL;
     int axis;
-    if (!index || !check_elements(c, v, index) ||
-        !fe_axis(c, fe_attr_i(c, "axis", 0), v->type->rank, &axis))
+    if (!index || !fe_axis(c, fe_attr_i(c, "axis", 0), v->type->rank, &axis) ||
+        !check_elements(c, v, index, axis))
         return false;
     int64_t n = ir_type_count(v->type);
     fe_val *at = element_numbers(c, index, v->type, axis);
@@ -232,8 +236,9 @@ op_scatter_elements(fe_call *c)
     fe_val *with = index ? fe_in(c, 2) : NULL;
     int axis;
     bool add;
-    if (!with || !check_elements(c, v, index) || !reduction_of(c, v, &add) ||
-        !fe_axis(c, fe_attr_i(c, "axis", 0), v->type->rank, &axis))
+    if (!with || !reduction_of(c, v, &add) ||
+        !fe_axis(c, fe_attr_i(c, "axis", 0), v->type->rank, &axis) ||
+        !check_elements(c, v, index, axis))
         return false;
     int64_t n = ir_type_count(v->type), m = ir_type_count(index->type);
     if (ir_type_count(with->type) != m)

@@ -92,10 +92,14 @@ packed_widths(fe_call *c, int64_t whole, int64_t *width)
     const int64_t *given = fe_attr_is(c, "qkv_hidden_sizes", &n);
     if (given && n != 3)
         return fe_fail(c, "qkv_hidden_sizes has %d entries", n);
-    for (int i = 0; i < 3; i++)
+    int64_t left = whole;
+    bool fits = true;
+    for (int i = 0; i < 3 && fits; i++) {
         width[i] = given ? given[i] : whole / 3;
-    return (width[0] > 0 && width[1] > 0 && width[2] > 0 &&
-            width[0] + width[1] + width[2] == whole) ||
+        fits = width[i] > 0 && width[i] <= left;
+        left -= fits ? width[i] : 0;
+    }
+    return (fits && !left) ||
            fe_fail(c, "the packed matrix has %lld columns", (long long)whole);
 }
 
@@ -162,12 +166,13 @@ read_qkv(fe_call *c, int64_t heads, fe_val **part)
 
 /* Adds to part i its share of the bias of all, operand 3. */
 static bool
-add_biases(fe_call *c, int64_t heads, fe_val **part)
+add_biases(fe_call *c, fe_val **part)
 {
     fe_val *bias = fe_in(c, 3);
     int64_t at = 0;
     for (int i = 0; bias && i < 3; i++) {
-        int64_t d = part[i]->type->dim[3], n = heads * d;
+        int64_t heads = part[i]->type->dim[1], d = part[i]->type->dim[3];
+        int64_t n = heads * d;
         if (bias->type->rank != 1 || at + n > bias->type->dim[0])
             return fe_fail(c, "the bias is %s", ir_type_text(c->im->ctx, bias->type));
         fe_val *own = fe_slice(c, bias, 0, at, 1, n);
@@ -185,7 +190,7 @@ op_ms_multi_head(fe_call *c)
 {
     fe_val *part[3];
     int64_t heads = fe_attr_i(c, "num_heads", 0);
-    if (!read_qkv(c, heads, part) || (fe_has(c, 3) && !add_biases(c, heads, part)))
+    if (!read_qkv(c, heads, part) || (fe_has(c, 3) && !add_biases(c, part)))
         return false;
     fe_attend a = {.q = part[0],
                    .k = fe_with_past(c, 6, part[1]),
@@ -209,7 +214,11 @@ grouped_qkv(fe_call *c, int64_t heads, int64_t kv, fe_val **part)
                             ir_type_text(c->im->ctx, q->type), (long long)heads,
                             (long long)kv);
     bool packed = !fe_has(c, 1);
-    int64_t d = q->type->dim[2] / (packed ? heads + 2 * kv : heads), at = 0;
+    int64_t n_all = packed ? heads + 2 * kv : heads, d = q->type->dim[2] / n_all,
+            at = 0;
+    if (q->type->dim[2] % n_all)
+        return fe_fail(c, "queries are %s, expected %lld heads",
+                       ir_type_text(c->im->ctx, q->type), (long long)n_all);
     for (int i = 0; i < 3; i++) {
         int64_t n = i ? kv : heads;
         fe_val *v = packed ? fe_slice(c, q, 2, at, 1, n * d) : fe_in(c, i);
