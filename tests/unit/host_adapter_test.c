@@ -212,8 +212,7 @@ TEST(row_ranges_are_one_adapter_of_twice_the_rank)
 }
 
 /* Queries, keys and values of two heads of one column each: q 0 and 3, v 2 and 5. */
-static void
-open_blocks(void)
+TEST(blocks_of_rows_lie_where_their_heads_are)
 {
     static rt_param blocks[4];
     open_rows();
@@ -225,11 +224,6 @@ open_blocks(void)
         blocks[i].part_stride = 3;
     }
     open_run(blocks, 4);
-}
-
-TEST(blocks_of_rows_lie_where_their_heads_are)
-{
-    open_blocks();
     round_trip("blocks");
     rt_st st;
     float b[24];
