@@ -111,15 +111,9 @@ rt_array_hash(const rt_array *a, uint64_t seed)
     break
 
 static int64_t
-limit(const rt_array *a)
-{
-    return a->high ? a->high : (int64_t)INT32_MAX + 1;
-}
-
-static int64_t
 count_bad(const rt_array *a, const void *raw, int64_t n)
 {
-    int64_t high = limit(a), count = 0;
+    int64_t high = rt_below(a->high), count = 0;
     bool ignore = a->ignore;
     switch (a->kind == 'u' ? a->size : -a->size) {
     case 1:
@@ -176,7 +170,7 @@ one_float(const rt_array *a, const void *raw, int64_t i)
 static bool
 in_range(const rt_array *a, int64_t x)
 {
-    return (x >= 0 && x < limit(a)) || (a->ignore && x == RT_IGNORE);
+    return (x >= 0 && x < rt_below(a->high)) || (a->ignore && x == RT_IGNORE);
 }
 
 static bool
@@ -286,8 +280,8 @@ rt_array_check(const rt_array *a, const rt_data_spec *spec, rt_field f, int64_t 
                   .grain = GRAIN,
                   .work = check_range,
                   .of = &c};
-    bool any =
-        a->kind == 'u' && a->size < 8 && a->n && (int64_t)1 << 8 * a->size <= limit(a);
+    bool any = a->kind == 'u' && a->size < 8 && a->n &&
+               (int64_t)1 << 8 * a->size <= rt_below(a->high);
     int code = any ? RT_OK : rt_sweep_run(&s);
     *foreign += s.found[0];
     return code ? code : rt_faults_say(&s.faults, a->path, false);

@@ -33,6 +33,16 @@ has_index(const char *path)
     return has;
 }
 
+/* JSON under another name. Two tokens alone may look like its first bytes. */
+static bool
+is_json(const char *head, size_t n)
+{
+    size_t plain = 0;
+    while (plain < n && head[plain] >= ' ' && head[plain] <= '~')
+        plain++;
+    return n > 4 && plain == n && (*head == '{' || *head == '[');
+}
+
 /* What other tools write, by its first bytes. */
 static int
 foreign(const char *path, const char *head, size_t n, bool stream)
@@ -123,7 +133,7 @@ rt_format_of(const char *path)
                 ends(path, ".npy") ? "a NumPy file" : "an index of Megatron");
         return NULL;
     }
-    if (stream && n && (*head == '{' || *head == '[') && head[1] == '"') {
+    if (stream && is_json(head, (size_t)n)) {
         rt_fail(RT_USER, "%s looks like JSON; call it .jsonl", path);
         return NULL;
     }

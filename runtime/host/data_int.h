@@ -110,6 +110,12 @@ int rt_row_check(const rt_data_spec *, const rt_json *j, rt_row *out, rt_found *
 /* Why the value x of a field can't be. where: "labels[3]". */
 void rt_bad_value(const rt_data_spec *, rt_field, const char *where, double x,
                   char text[RT_FAULT]);
+/* What numbers of a field are below: high, or 0 for all that an int32 holds. */
+static inline int64_t
+rt_below(int64_t high)
+{
+    return high ? high : (int64_t)INT32_MAX + 1;
+}
 int64_t rt_row_real(const rt_row *); /* tokens that the mask does not hide */
 int64_t rt_row_supervised(const rt_data_spec *, const rt_row *);
 void rt_row_count(const rt_data_spec *, const rt_row *, rt_counts *);

@@ -171,18 +171,12 @@ bad(check *c, const char *fmt, ...)
     return false;
 }
 
-static int64_t
-limit(const rt_data_spec *spec, rt_field f)
-{
-    return spec->high[f] ? spec->high[f] : (int64_t)INT32_MAX + 1;
-}
-
 void
 rt_bad_value(const rt_data_spec *spec, rt_field f, const char *where, double x,
              char text[RT_FAULT])
 {
     enum { size = RT_FAULT };
-    long long high = limit(spec, f) - 1;
+    long long high = rt_below(spec->high[f]) - 1;
     if (!isfinite(x) || x != floor(x))
         snprintf(text, size, "%s is %g, not a whole number", where, x);
     else if (f == RT_F_IDS && spec->high[f])
@@ -211,7 +205,7 @@ rt_bad_value(const rt_data_spec *spec, rt_field f, const char *where, double x,
 static bool
 whole_numbers(check *c, rt_field f, const rt_item *item, bool one)
 {
-    double high = (double)limit(c->spec, f);
+    double high = (double)rt_below(c->spec->high[f]);
     for (int64_t i = 0; i < item->n; i++) {
         double x = item->x[i];
         bool fits = x >= 0 && x < high && x == (double)(int32_t)x;

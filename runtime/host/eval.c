@@ -1,11 +1,12 @@
-/* eval.c -- evaluation: eval() over all rows, and what it says. */
+/* eval.c -- eval() over all rows of some data, and what an evaluation says. */
 #include "host_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-/* Sums over all rows of d. */
-static int
-run_eval(rt_run *run, rt_data *d, rt_metrics *sums)
+int
+rt_each_batch(rt_run *run, const rt_data *d, const char *what, rt_batch_seen *seen,
+              void *ctx)
 {
     const rt_program *p = run->program;
     rt_order order = {.n = d->n}; /* every row once, as they stand */
@@ -23,12 +24,21 @@ run_eval(rt_run *run, rt_data *d, rt_metrics *sums)
         if (code)
             break;
         p->eval(run);
-        rt_metrics_add(sums, run);
-        rt_progress_part(&bar, "eval", at + n, d->n);
+        code = seen(run, d, row, n, ctx);
+        if (what)
+            rt_progress_part(&bar, what, at + n, d->n);
     }
     rt_progress_clear(&bar);
     free(row);
     return code;
+}
+
+static int
+add_up(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n, void *sums)
+{
+    (void)d, (void)row, (void)n;
+    rt_metrics_add(sums, run);
+    return RT_OK;
 }
 
 int
@@ -37,7 +47,7 @@ rt_evaluate(const rt_job *job, int64_t step, rt_log_value *row, int *n)
     const rt_program *p = job->run->program;
     rt_metrics sums;
     rt_metrics_start(&sums, p);
-    int code = run_eval(job->run, job->eval, &sums);
+    int code = rt_each_batch(job->run, job->eval, "eval", add_up, &sums);
     if (!code) {
         rt_text text = {0};
         rt_log_value logged[RT_MAX_METRICS + 1] = {{"step", (double)step, NULL}};
@@ -46,6 +56,9 @@ rt_evaluate(const rt_job *job, int64_t step, rt_log_value *row, int *n)
             logged[1 + i] = row[i];
         rt_log_row(job->log, 1 + *n, logged);
         rt_say("eval", "step %lld: %s", (long long)step, text.s);
+        if (!isfinite(row[0].value))
+            rt_warn("the loss of the evaluation is not finite: the weights are broken, "
+                    "or overflow on these rows");
         free(text.s);
     }
     rt_metrics_free(&sums);

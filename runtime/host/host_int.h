@@ -45,8 +45,12 @@ void rt_put(rt_text *, const void *,
 void rt_put_json(rt_text *, const char *); /* as a JSON string, with quotes */
 const char *rt_bytes_text(double bytes);   /* "12.3 MB"; static buffers of 8 turns */
 int rt_distance(const char *a, const char *b); /* Levenshtein, stops counting at 99 */
-double rt_now(void);                           /* seconds, monotonic */
-int64_t rt_peak_rss(void);                     /* bytes; 0: unknown */
+/* The same; a part of a name is nearer than its length says. */
+int rt_distance_part(const char *given, const char *known);
+/* Is it worth a hint? */
+bool rt_is_near(const char *given, int distance);
+double rt_now(void);          /* seconds, monotonic */
+int64_t rt_peak_rss(void);    /* bytes; 0: unknown */
 int64_t rt_free_memory(void); /* bytes this process may still get; 0: unknown */
 
 /* ---- args.c: options.def as a structure ---- */
@@ -286,6 +290,13 @@ typedef struct rt_job { /* what main.c prepared */
 int rt_train(const rt_job *, rt_train_state *, const char **end);
 /* No step is left to do, be it for early stopping. */
 bool rt_train_done(const rt_job *, const rt_train_state *);
+/* What is to be done with a batch that eval() has seen, n rows of the data; an exit code. */
+typedef int rt_batch_seen(const rt_run *, const rt_data *, const int64_t *row,
+                          int64_t n, void *ctx);
+/* eval() over all rows, with scale 1. what: a word for the progress line; NULL: none. The exit
+ * code of what went wrong; RT_STOPPED: a stop was asked for. */
+int rt_each_batch(rt_run *, const rt_data *, const char *what, rt_batch_seen *,
+                  void *ctx);
 /* Evaluates job->eval, into the report and the log; row gets the values, *n of at most
  * RT_MAX_METRICS. RT_STOPPED: a stop was asked for before it was done; nothing is logged. */
 int rt_evaluate(const rt_job *, int64_t step, rt_log_value *row, int *n);

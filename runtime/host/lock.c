@@ -112,7 +112,9 @@ void
 rt_folder_set_run(const char *dir, int64_t run)
 {
     int fd = open_lock(dir, O_RDWR | O_CREAT);
-    if (fd >= 0)
+    if (fd >= 0) {
         write_lock(fd, run);
+        fsync(fd); /* the checkpoints that it speaks of are on the disk, too */
+    }
     rt_folder_unlock(fd);
 }

@@ -158,10 +158,10 @@ put_row(rt_text *line, const sample *s)
     rt_putf(line, "}\n");
 }
 
-/* f NULL: to stdout. */
+/* to: an rt_file, or NULL: stdout. */
 static int
 write_batch(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n,
-            rt_file *f)
+            void *to)
 {
     int code = RT_OK;
     for (int64_t b = 0; b < n && !code; b++) {
@@ -170,40 +170,12 @@ write_batch(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n,
         if (s.length < 0)
             return RT_USER; /* said why */
         put_row(&line, &s);
-        if (f)
-            code = rt_file_write(f, line.s, line.n);
+        if (to)
+            code = rt_file_write(to, line.s, line.n);
         else if (fputs(line.s, stdout) < 0)
             code = rt_fail(RT_USER, "predictions: writing to stdout failed");
         free(line.s);
     }
-    return code;
-}
-
-static int
-predict_rows(rt_run *run, const rt_data *d, rt_file *f)
-{
-    const rt_program *p = run->program;
-    int64_t *row = rt_new((size_t)p->batch, sizeof *row), n;
-    rt_order order = {.n = d->n};
-    int code = RT_OK;
-    rt_progress bar;
-    rt_progress_start(&bar, 0);
-    rt_set_scale(run, 1);
-    for (int64_t at = 0; at < d->n && !code; at += n) {
-        n = rt_order_rows(&order, 0, at, p->batch, row);
-        if (rt_stop_asked())
-            code = RT_STOPPED;
-        else if (rt_batch_fill(run, d, row, n) < 0)
-            code = RT_USER;
-        if (code)
-            break;
-        p->eval(run);
-        code = write_batch(run, d, row, n, f);
-        if (f) /* on a terminal, rows are progress enough */
-            rt_progress_part(&bar, "predict", at + n, d->n);
-    }
-    rt_progress_clear(&bar);
-    free(row);
     return code;
 }
 
@@ -215,8 +187,10 @@ rt_predict(rt_run *run, rt_data *d, const char *to)
         return rt_fail(RT_USER, "--predict: this trainer computes no predictions");
     rt_file f;
     int code = to ? rt_file_open(&f, to) : RT_OK;
+    const char *what =
+        to ? "predict" : NULL; /* on a terminal, rows are progress enough */
     if (!code)
-        code = predict_rows(run, d, to ? &f : NULL);
+        code = rt_each_batch(run, d, what, write_batch, to ? &f : NULL);
     if (to) {
         f.code = f.code ? f.code : code; /* rows that are not whole make no file */
         code = rt_file_done(&f);

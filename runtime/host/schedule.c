@@ -20,9 +20,10 @@ rt_schedule_of(const rt_opts *o, int64_t rows, int64_t batch)
                      .lr = o->learning_rate,
                      .kind = RT_CONSTANT};
     s.per_epoch = (rows + s.global - 1) / s.global;
-    s.total = o->max_steps > 0
-                  ? o->max_steps
-                  : (int64_t)ceil(o->num_train_epochs * (double)s.per_epoch);
+    s.total =
+        o->max_steps > 0
+            ? o->max_steps
+            : (int64_t)fmin(ceil(o->num_train_epochs * (double)s.per_epoch), 1e15);
     double warmup = o->warmup_steps ? o->warmup_steps : o->warmup_ratio;
     bool share = warmup < 1 || !o->warmup_steps;
     s.warmup = (int64_t)ceil(share ? warmup * (double)s.total : warmup);

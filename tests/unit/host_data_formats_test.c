@@ -279,7 +279,9 @@ TEST(nanogpt)
             "token 5 (row 1, place 1, from 0) is 8");
     refuses(put("n.bin", "PK\3\4....", 8), "a zip archive");
     refuses(put("n.bin", "{\"input_ids\": [1]}\n\n", 20), "looks like JSON");
-    spec.high[RT_F_IDS] = 1 << 16; /* nothing to check */
+    spec.high[RT_F_IDS] = 0;
+    gives(put("n.bin", "{\"\1\0", 4), "8827 1;"); /* a token that begins as JSON does */
+    spec.high[RT_F_IDS] = 1 << 16;                /* nothing to check */
     gives(put("n.bin", (uint16_t[]){65535, 0}, 4), "65535 0;");
     wants(RT_LABEL_ROW, RT_TRAINING);
     refuses(toy_path("n.bin"), "has no labels");
