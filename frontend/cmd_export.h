@@ -19,6 +19,7 @@ typedef struct change { /* of one weight */
     const rt_st_tensor *tensor;
     bool transposed; /* the tensor is the weight's transpose */
     int shift;       /* the weight is the tensor + shift */
+    bool odd_told;   /* that it has elements that are not finite */
 } change;
 
 typedef struct exporter {

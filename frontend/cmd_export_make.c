@@ -110,8 +110,22 @@ merge(exporter *e, const change *c, float *w)
 
 /* ---- any weight ---- */
 
+/* Such a weight may be wanted, to look into what went wrong; once, although it may be written
+ * several times. */
+static void
+warn_of_odd(const exporter *e, change *c, const float *x)
+{
+    int64_t odd = 0;
+    for (int64_t i = 0; i < c->tensor->count; i++)
+        odd += !isfinite(x[i]);
+    if (odd && !c->odd_told)
+        ef_error(e->ctx, NULL, W_CG_NOT_FINITE, c->tensor->name, (long long)odd,
+                 (long long)c->tensor->count);
+    c->odd_told = true;
+}
+
 static float *
-read_tensor(const change *c)
+read_tensor(const exporter *e, change *c)
 {
     const rt_st_tensor *t = c->tensor;
     float *x = rt_new((size_t)t->count, sizeof *x);
@@ -119,6 +133,7 @@ read_tensor(const change *c)
         free(x);
         return NULL;
     }
+    warn_of_odd(e, c, x);
     for (int64_t i = 0; c->shift && i < t->count; i++)
         x[i] += (float)c->shift;
     if (!c->transposed)
@@ -131,9 +146,9 @@ read_tensor(const change *c)
 float *
 export_values(exporter *e, const ir_param *p)
 {
-    const change *c = ef_map_get(&e->changes, p);
+    change *c = ef_map_get(&e->changes, p);
     if (c && !c->pair)
-        return read_tensor(c);
+        return read_tensor(e, c);
     int64_t n = ir_type_count(p->value->type);
     float *w = rt_new((size_t)n, sizeof *w);
     if (!ir_read_f32(e->module, p, 0, 0, n, w) || (c && merge(e, c, w))) {

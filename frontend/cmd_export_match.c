@@ -108,22 +108,23 @@ weight_named(const exporter *e, const char *name, bool torch)
     return (found){0};
 }
 
-/* The PyTorch name nearest to `name`; modules: of a module. */
+/* The PyTorch name nearest to `name`; modules: of a module. "": none is near; NULL: there is
+ * none. */
 static const char *
 nearest(const exporter *e, const char *name, bool modules)
 {
-    const char *best = "";
+    const char *best = NULL;
     int least = 1 << 20;
     for (int i = 0; i < e->module->params.n; i++) {
         const ir_param *p = e->module->params.at[i];
         if (p->cls == IR_CONST || (modules && p->value->type->rank != 2))
             continue;
         const char *s = modules ? ir_param_module(e->ctx, p) : torch_name(p);
-        int d = rt_distance(name, s);
+        int d = rt_distance_part(name, s);
         best = d < least ? s : best;
         least = d < least ? d : least;
     }
-    return best;
+    return best && !rt_is_near(name, least) ? "" : best;
 }
 
 /* ---- changes ---- */
@@ -146,13 +147,13 @@ no_module(exporter *e, const char *module)
 {
     const char *near = nearest(e, module, true);
     return rt_fail(
-        RT_USER, "%s adapts the module '%s', of which the model has no weight\n%s%s%s",
-        e->adapter, module,
-        *near ? "the nearest name is '"
-              : "it has no matrix "
-                "of floats: is it quantized? Merge into the model it was made from",
-        near,
-        *near ? "'; give the model that was trained, as PyTorch exported it" : "");
+        RT_USER,
+        "%s adapts the module '%s', of which the model has no weight\n%s%s%s%s",
+        e->adapter, module, near && *near ? "the nearest name is '" : "",
+        near ? near : "", near && *near ? "'; " : "",
+        near ? "give the model that was trained, as PyTorch exported it"
+             : "it has no matrix of floats: is it quantized? Merge into the model it "
+               "was made from");
 }
 
 static int
@@ -186,9 +187,11 @@ no_weight(const exporter *e, const rt_st *st, const char *name)
                 "from it\nexport the model with the new weights from PyTorch",
                 st->path, name, p->onnx);
     }
-    return rt_fail(RT_USER,
-                   "%s: the model has no weight '%s'\nthe nearest name is '%s'",
-                   st->path, name, nearest(e, name, false));
+    const char *near = nearest(e, name, false);
+    bool is_near = near && *near;
+    return rt_fail(RT_USER, "%s: the model has no weight '%s'%s%s%s", st->path, name,
+                   is_near ? "\nthe nearest name is '" : "", is_near ? near : "",
+                   is_near ? "'" : "\nis it of another model?");
 }
 
 /* tensor of st replaces the weight of that name. */

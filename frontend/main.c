@@ -158,17 +158,20 @@ run(ef_ctx *ctx)
 
 /* ---- standard streams ---- */
 
-/* One that is closed becomes /dev/null; else one of our files would get its number, and the
- * report. */
-static void
+/* One that is closed becomes /dev/null, for reading: else one of our files would get its number,
+ * and the report; and what is written there would get lost unnoticed. */
+static bool /* standard output was closed */
 fill_streams(void)
 {
     int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
+    bool no_output = false;
+    do {
+        fd = open("/dev/null", O_RDONLY);
+        no_output |= fd == STDOUT_FILENO;
+    } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
+    return no_output;
 }
 
 /* Has the reader of a pipe left, such as head? */
@@ -235,7 +238,7 @@ do_compile(ef_ctx *ctx, int argc, char **argv, bool *builds)
 int
 main(int argc, char **argv)
 {
-    fill_streams();
+    bool no_output = fill_streams();
     setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
     ctx->max_errors = ERRORS_SHOWN;
@@ -244,7 +247,8 @@ main(int argc, char **argv)
                                   : do_compile(ctx, argc, argv, &builds);
     ef_diag_finish(ctx);
     bool lost = fflush(stdout) || ferror(stdout);
-    if (lost && !code && !(builds && nobody_reads(STDOUT_FILENO))) {
+    bool wanted = !builds || !(no_output || nobody_reads(STDOUT_FILENO));
+    if (lost && !code && wanted) {
         ef_error(ctx, NULL, E_FILE, "standard output",
                  "not everything could be written");
         code = 1;

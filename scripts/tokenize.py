@@ -145,6 +145,9 @@ class Maker:
             self.kind = "chat"
         else:
             self.kind = "prompt" if "prompt" in row and "completion" in row else "text"
+        label = next((f for f in ("label", "labels") if f in row), None)
+        if self.kind == "text" and label and not a.label_field:
+            print(f"tokenize.py: note: rows have a field {label!r}, which is left out; to keep it: --label-field {label}", file=sys.stderr)
         if self.kind == "chat" and not self.template:
             raise Problem(f"rows of messages need --template: {', '.join(TEMPLATES)}")
         if self.kind != "text" and (a.label_field or a.text_pair_field):

@@ -270,9 +270,29 @@ take(loader *l, const char *head)
     return code || !head ? code : rt_tensors_load(l->run, head);
 }
 
+/* People take the folder of a trainer's checkpoint for an adapter. */
+static int
+check_folder(const char *dir)
+{
+    char *config = rt_path(dir, "adapter_config.json");
+    char *weights = rt_path(dir, "weights.safetensors");
+    bool checkpoint = access(config, F_OK) && !access(weights, F_OK);
+    free(config);
+    free(weights);
+    return checkpoint
+               ? rt_fail(RT_USER,
+                         "--init-adapter %s: this is a trainer's checkpoint, not "
+                         "an adapter\n--init-tensors %s starts from its weights, "
+                         "--resume-from-checkpoint %s goes on with its run",
+                         dir, dir, dir)
+               : RT_OK;
+}
+
 int
 rt_adapter_load(rt_run *run, const char *dir)
 {
+    if (check_folder(dir))
+        return RT_USER;
     loader l = {.run = run, .dir = dir, .modules = rt_modules_of(run->program)};
     l.rank = run->program->lora_r * l.modules.parts;
     l.a = rt_new((size_t)l.modules.n + 1, sizeof *l.a);

@@ -73,14 +73,11 @@ unknown(const char *name, size_t n)
     const rt_opt_row *best = rt_opt_table;
     int least = 99;
     for (int i = 0; i < RT_NOPTS; i++) {
-        int d = rt_distance(given, rt_opt_table[i].field);
-        /* a part of a name is nearer than its length says */
-        if (*given && strstr(rt_opt_table[i].field, given) && d > 2)
-            d = 2;
+        int d = rt_distance_part(given, rt_opt_table[i].field);
         if (d < least)
             least = d, best = &rt_opt_table[i];
     }
-    if (least <= 2 + (int)strlen(given) / 4)
+    if (rt_is_near(given, least))
         return rt_fail(RT_USER, "unknown option --%.*s\ndid you mean --%s?", (int)n,
                        name, rt_opt_name(best));
     return rt_fail(RT_USER, "unknown option --%.*s\n--help lists them", (int)n, name);
@@ -156,11 +153,17 @@ parse_flag(rt_parser *p, const rt_opt_row *r, const char *value, const char *nex
     return RT_OK;
 }
 
-static void
-add_word(rt_words *w, const char *word)
+static int
+add_word(rt_words *w, const rt_opt_row *r, const char *word)
 {
+    if (!*word)
+        return rt_fail(RT_USER,
+                       "--%s: the name of a file is empty; is a variable of the shell "
+                       "not set?",
+                       rt_opt_name(r));
     w->at = rt_grow(w->at, (size_t)(w->n + 1) * sizeof *w->at);
     w->at[w->n++] = word;
+    return RT_OK;
 }
 
 /* All words up to the next option. */
@@ -168,11 +171,10 @@ static int
 add_words(rt_parser *p, const rt_opt_row *r, const char *value)
 {
     rt_words *w = (rt_words *)((char *)p->o + r->at);
-    if (value)
-        add_word(w, value);
+    int code = value ? add_word(w, r, value) : RT_OK;
     while (!value && p->at + 1 < p->argc && strncmp(p->argv[p->at + 1], "--", 2))
-        add_word(w, p->argv[++p->at]);
-    return RT_OK;
+        code |= add_word(w, r, p->argv[++p->at]);
+    return code;
 }
 
 /* The option at argv[at]; moves it over a value that it takes. */

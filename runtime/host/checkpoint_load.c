@@ -28,6 +28,18 @@ read_some(int fd, void *to, size_t n)
     return got;
 }
 
+/* Why a file of the checkpoint can't be opened. */
+static void
+put_why(char why[RT_WHY], const char *name)
+{
+    bool absent = errno == ENOENT || errno == ENOTDIR;
+    bool other = errno == EINVAL || errno == EISDIR; /* of rt_open_regular() */
+    if (absent || other)
+        snprintf(why, RT_WHY, "%s is %s", name, absent ? "missing" : "not a file");
+    else
+        snprintf(why, RT_WHY, "%s: %s", name, strerror(errno));
+}
+
 rt_manifest *
 rt_manifest_read(const char *dir, char why[RT_WHY])
 {
@@ -37,9 +49,7 @@ rt_manifest_read(const char *dir, char why[RT_WHY])
     int fd = rt_open_regular(path, &size);
     free(path);
     if (fd < 0) {
-        bool absent = errno == ENOENT || errno == ENOTDIR;
-        snprintf(why, RT_WHY, "%s %s", RT_MANIFEST,
-                 absent ? "is missing" : strerror(errno));
+        put_why(why, RT_MANIFEST);
         return NULL;
     }
     size_t n = (size_t)(size < MOST ? size : MOST), done = 0;
@@ -80,8 +90,7 @@ check_piece(const char *dir, const rt_piece *p, char why[RT_WHY])
     free(path);
     *why = 0;
     if (fd < 0)
-        snprintf(why, RT_WHY, "%s: %s", p->name,
-                 errno == ENOENT ? "is missing" : strerror(errno));
+        put_why(why, p->name);
     else if (size != p->bytes)
         snprintf(why, RT_WHY, "%s is %s: %" PRId64 " bytes instead of %" PRId64,
                  p->name, size < p->bytes ? "truncated" : "too long", size, p->bytes);

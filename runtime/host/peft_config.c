@@ -76,13 +76,16 @@ unsupported(const rt_peft_config *c)
 static int
 check(const rt_peft_config *c)
 {
+    static const char advice[] = "\nmerge it into the model with PEFT "
+                                 "(merge_and_unload) and export that to ONNX, "
+                                 "or train a plain LoRA adapter anew";
     const char *type = cJSON_GetStringValue(get(c, "peft_type"));
     if (!type || strcmp(type, "LORA"))
-        return rt_fail(RT_USER, "%s: peft_type is %s, not LORA", c->path,
-                       type ? type : "absent");
+        return rt_fail(RT_USER, "%s: peft_type is %s, not LORA%s", c->path,
+                       type ? type : "absent", advice);
     const char *key = unsupported(c);
     if (key)
-        return rt_fail(RT_USER, "%s: %s is not supported", c->path, key);
+        return rt_fail(RT_USER, "%s: %s is not supported%s", c->path, key, advice);
     if (!cJSON_IsNumber(get(c, "r")) || !cJSON_IsNumber(get(c, "lora_alpha")))
         return rt_fail(RT_USER, "%s: r and lora_alpha must be numbers", c->path);
     if (!is_off(get(c, "lora_dropout")))

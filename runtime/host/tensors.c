@@ -98,7 +98,7 @@ find(const rt_program *p, const char *name, bool torch_file, form *f)
 static void
 nearer(const char *name, const char *candidate, char **best, int *least)
 {
-    int d = candidate ? rt_distance(name, candidate) : *least;
+    int d = candidate ? rt_distance_part(name, candidate) : *least;
     if (d >= *least)
         return;
     free(*best);
@@ -106,7 +106,7 @@ nearer(const char *name, const char *candidate, char **best, int *least)
     *least = d;
 }
 
-/* The name of a tensor that is nearest to `name`; free it. */
+/* The name of a tensor that is near to `name`; NULL: none is. Free it. */
 static char *
 nearest(const rt_program *p, const char *name)
 {
@@ -121,7 +121,10 @@ nearest(const rt_program *p, const char *name)
         nearer(name, p->param[i].hf, &best, &least);
         free(public_name);
     }
-    return best;
+    if (rt_is_near(name, least))
+        return best;
+    free(best);
+    return NULL;
 }
 
 static void
@@ -213,9 +216,10 @@ unknown_tensor(const rt_program *p, const rt_st *st, const char *name)
 {
     char *near = nearest(p, name);
     int code = rt_fail(RT_USER,
-                       "%s: the program has no tensor '%s'\nthe nearest name is '%s'; "
-                       "--save-gradients writes all names that are trained",
-                       st->path, name, near ? near : "");
+                       "%s: the program has no tensor '%s'\n%s%s%s--save-gradients "
+                       "writes all names that are trained",
+                       st->path, name, near ? "the nearest name is '" : "",
+                       near ? near : "", near ? "'; " : "");
     free(near);
     return code;
 }

@@ -159,6 +159,19 @@ rt_distance(const char *a, const char *b)
     return row[n];
 }
 
+int
+rt_distance_part(const char *given, const char *known)
+{
+    int d = rt_distance(given, known);
+    return d > 2 && *given && strstr(known, given) ? 2 : d;
+}
+
+bool
+rt_is_near(const char *given, int distance)
+{
+    return distance <= 2 + (int)strlen(given) / 4;
+}
+
 double
 rt_now(void)
 {

@@ -173,6 +173,21 @@ TEST(trained_tensors)
        "res/model.safetensors");
 }
 
+TEST(weights_that_are_not_finite_are_told)
+{
+    open_case("export_odd", "gpt2-legacy17");
+    DO("efficc export --safetensors %s -o w.safetensors", model);
+    FILE *f = fopen(fmt("%s/w.safetensors", dir), "r+b");
+    NEED(f && !fseek(f, -4, SEEK_END));
+    fwrite("\0\0\xc0\x7f", 1, 4, f); /* NaN */
+    fclose(f);
+    DO("efficc export --weights w.safetensors %s -o w.onnx 2>said && grep -q 'warning: "
+       ".* "
+       "has 1 elements of .* infinite or no number.*W0404' said && test $(wc -l <said) "
+       "= 1",
+       model);
+}
+
 TEST(weights_beside_the_model)
 {
     open_case("export_beside", "bert-legacy17");
@@ -237,6 +252,7 @@ TEST(refusals)
     refused(args, "is tied to another layer");
     snprintf(args, sizeof args, "--adapter %s/bert-patterns" OUT, ADAPTERS);
     refused(args, "of which the model has no weight");
+    CHECK(!said("nearest"));
     DO("sed -i 's/\"use_dora\": false/\"use_dora\": true/' ad/adapter_config.json");
     refused("--adapter ad" OUT, "use_dora is not supported");
     DO("sed -i 's/\"use_dora\": true/\"use_dora\": false/; s/\"r\": 3/\"r\": 5/' "

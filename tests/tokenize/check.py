@@ -136,6 +136,14 @@ REFUSED = [  # name, options, input, what is said
 ]
 
 
+def notes(folder):
+    labelled = [{"text": "be dog", "label": 1}]
+    code, said, _ = run(BPE, labelled, folder)
+    check("a label that is left out", code == 0 and "'label', which is left out; to keep it: --label-field label" in said, said)
+    code, said, _ = run(BPE + ["--label-field", "label"], labelled, folder)
+    check("a label that is kept", code == 0 and "note" not in said, said)
+
+
 def refusals(folder):
     for name, args, data, text in REFUSED:
         suffix = ".jsonl" if isinstance(data, list) and any(not isinstance(r, str) or r.startswith("{") for r in data) else ".txt"
@@ -151,7 +159,7 @@ def refusals(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for part in goldens, formats, whole_texts, counts, refusals:
+        for part in goldens, formats, whole_texts, counts, notes, refusals:
             part(folder)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0

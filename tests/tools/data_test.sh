@@ -83,6 +83,8 @@ says "no such task" 1 "--task: 'magic' is not causal-lm" "$efficc" data "$dir/cl
 says "no such file" 1 "nowhere.jsonl: No such file" "$efficc" data nowhere.jsonl
 says "no tokenizer" 1 "--tokenizer: nowhere" "$efficc" data "$dir/cls.jsonl" --tokenizer nowhere
 says "no vocabulary" 1 "it is no tokenizer.json" "$efficc" data "$dir/cls.jsonl" --tokenizer bpe/tokenizer_config.json
+closed() { "$efficc" data "$dir/cls.jsonl" >&-; }
+says "output is closed" 1 "standard output: not everything could be written" closed
 says "nothing given" 1 "no file given" "$efficc" data
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -314,6 +314,17 @@ load_with(const char *from, const char *to)
     return code;
 }
 
+TEST(a_checkpoint_is_no_adapter)
+{
+    open_whole();
+    mkdir(toy_path("checkpoint-3"), 0777);
+    toy_write("checkpoint-3/weights.safetensors", "");
+    CHECK(load("checkpoint-3") == RT_USER);
+    TOY_HEARD("this is a trainer's checkpoint, not an adapter");
+    TOY_HEARD("--init-tensors ");
+    close_run();
+}
+
 TEST(scales)
 {
     CHECK(load_with("\"lora_alpha\": 4", "\"lora_alpha\": 8") == RT_USER);
@@ -392,6 +403,7 @@ TEST(what_the_program_does_not_compute)
 {
     CHECK(load_with("\"use_dora\": false", "\"use_dora\": true") == RT_USER);
     TOY_HEARD("use_dora is not supported");
+    TOY_HEARD("merge_and_unload");
     CHECK(load_with("\"bias\": \"none\"", "\"bias\": \"all\"") == RT_USER);
     TOY_HEARD("bias is not supported");
     CHECK(load_with("\"lora_bias\": false", "\"lora_bias\": true") == RT_USER);

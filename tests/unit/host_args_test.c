@@ -182,6 +182,7 @@ TEST(options_given_for_nothing)
     TAKEN("--save-strategy", "steps", "--save-steps", "5");
     REFUSED("--max-time must be a time such as 90s", "--max-time", "soon");
     TAKEN("--max-time", "1:30:00");
+    REFUSED("--eval-data: the name of a file is empty", "--eval-data", "");
     REFUSED("--save-strategy must be one of", "--save-strategy", "best");
 }
 

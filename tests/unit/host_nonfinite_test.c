@@ -112,6 +112,22 @@ TEST(a_weight_that_was_never_good_is_named)
     TOY_HEARD("step 1: the loss is not finite");
 }
 
+TEST(an_evaluation_that_is_not_finite_warns)
+{
+    start s[2] = {{1, 5, INFINITY, 0.5f}, good};
+    rt_program p = toy_program();
+    for (int k = 0; k < 2; k++) {
+        const char *dir = program_folder(s[k]);
+        char *argv[] = {"trainer", "--eval-data", (char *)rows(4)};
+        toy_listen();
+        CHECK(rt_host_main(3, argv, &p, dir) == RT_OK);
+        toy_heard();
+        bool told =
+            strstr(toy_said, "warning: the loss of the evaluation is not finite");
+        CHECK(told == (k == 0));
+    }
+}
+
 TEST(a_row_that_overflows_is_named)
 {
     start s = {1, -1, 0, 1e30f};

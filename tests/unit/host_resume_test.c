@@ -448,7 +448,7 @@ TEST(a_checkpoint_as_initial_values)
     CHECK(last_logged("init_a", "eval_loss") == last_logged("init_b", "eval_loss"));
     CHECK(RUN("--eval-data", train, "--init-tensors", (char *)toy_path("init"),
               TO("init_c")) == RT_USER);
-    TOY_HEARD("init/weights.safetensors");
+    TOY_HEARD("init/model.safetensors");
 }
 
 /* ---- what is due ---- */

@@ -251,6 +251,25 @@ TEST(results_are_a_model_for_onnx_and_one_for_pytorch)
     rt_st_close(&st);
 }
 
+TEST(a_folder_of_tensors_is_a_checkpoint)
+{
+    char *folder = (char *)toy_path("folder"), *train = (char *)train_rows();
+    mkdir(folder, 0777);
+    CHECK(RUN("--eval-data", train, "--init-tensors", folder) == RT_USER);
+    TOY_HEARD("the folder is no checkpoint: it has no weights.safetensors");
+    TOY_HEARD("give a safetensors file, or a folder checkpoint-<step>");
+    mkdir(toy_path("folder/checkpoint-7"), 0777);
+    CHECK(RUN("--eval-data", train, "--init-tensors", folder) == RT_USER);
+    TOY_HEARD("give a checkpoint in it, such as ");
+    TOY_HEARD("folder/checkpoint-7");
+    toy_write("folder/adapter_config.json", "{}");
+    CHECK(RUN("--eval-data", train, "--init-tensors", folder) == RT_USER);
+    TOY_HEARD("an adapter is given by --init-adapter");
+    toy_write("folder/model.safetensors", "");
+    CHECK(RUN("--eval-data", train, "--init-tensors", folder) == RT_USER);
+    TOY_HEARD("folder/model.safetensors");
+}
+
 TEST(training_goes_on_from_saved_tensors)
 {
     CHECK(RUN(COMMON, "--max-steps", "2", "--output-dir", (char *)toy_path("first")) ==
@@ -271,6 +290,12 @@ TEST(training_goes_on_from_saved_tensors)
     CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("bent"), "--output-dir",
               (char *)toy_path("bent_out")) == RT_USER);
     TOY_HEARD("'fc.bias' is [2], but the program has [3]");
+    rt_st_out far = {"decoder.block.7", 1, {2}, x, false};
+    rt_st_write(toy_path("far"), &far, 1, false);
+    CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("far"), "--output-dir",
+              (char *)toy_path("far_out")) == RT_USER);
+    TOY_HEARD("has no tensor 'decoder.block.7'");
+    CHECK(!strstr(toy_said, "nearest"));
 }
 
 TEST(evaluation_and_predictions)
