@@ -305,41 +305,26 @@ lw_matmul(cg *c, const ir_op *op)
 
 /* ---- LoRA: skinny products on ranges of columns ---- */
 
-typedef struct columns { /* n blocks of `block` columns, stride apart from start on */
-    int64_t start, n, block, stride;
-} columns;
-
-static columns
-columns_of(const ir_op *op, int64_t len)
-{
-    int64_t start = ir_attr_int(op, IR_ATTR_start, 0);
-    int64_t block = ir_attr_int(op, IR_ATTR_block, 0);
-    int64_t stride = ir_attr_int(op, IR_ATTR_stride, 0);
-    if (!block || !stride || stride == block)
-        return (columns){start, 1, len, len};
-    return (columns){start, len / block, block, stride};
-}
-
 void
 lw_lora_add(cg *c, const ir_op *op)
 {
     const char *y = cg_res(c, op, 0, IR_F32), *x = cg_arg(c, op, 0, IR_F32);
     const ir_type *b = op->arg[2]->type;
-    columns at = columns_of(op, b->dim[0]);
+    ir_columns at = ir_adapted_columns(op, b->dim[0]);
     if (!c->dry && cg_offset(op->res[0]) != cg_offset(op->arg[0]))
         cg_call(c, "rt_copy", "%s, %s, %lld", y, x,
                 (long long)ir_type_count(op->res[0]->type));
-    rt_gemm_desc d = plain_gemm(cg_rows(op->arg[0]), at.block, b->dim[1], false, true);
+    rt_gemm_desc d = plain_gemm(cg_rows(op->arg[0]), at.width, b->dim[1], false, true);
     d.ldc = cg_last(op->arg[0]);
     d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
     d.add = true;
     if (at.n > 1) { /* all blocks with one t */
         d.batch = at.n;
-        d.sb = at.block * b->dim[1];
+        d.sb = at.width * b->dim[1];
         d.sc = at.stride;
     }
     gemm(c, d,
-         (product){cg_plus(c, y, at.start), cg_arg(c, op, 1, IR_F32),
+         (product){cg_plus(c, y, at.first), cg_arg(c, op, 1, IR_F32),
                    cg_arg(c, op, 2, IR_F32), NULL});
 }
 
@@ -347,17 +332,17 @@ void
 lw_lora_dt(cg *c, const ir_op *op)
 {
     const ir_type *b = op->arg[1]->type;
-    columns at = columns_of(op, b->dim[0]);
+    ir_columns at = ir_adapted_columns(op, b->dim[0]);
     const char *dy = cg_arg(c, op, 0, IR_F32), *to = cg_res(c, op, 0, IR_F32);
     const char *rows = cg_arg(c, op, 1, IR_F32);
-    rt_gemm_desc d = plain_gemm(cg_rows(op->arg[0]), b->dim[1], at.block, false, false);
+    rt_gemm_desc d = plain_gemm(cg_rows(op->arg[0]), b->dim[1], at.width, false, false);
     d.lda = cg_last(op->arg[0]);
     d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
     for (int64_t i = 0; i < at.n; i++) { /* the sum over blocks */
         d.add = i > 0;
         gemm(c, d,
-             (product){to, cg_plus(c, dy, at.start + i * at.stride),
-                       cg_plus(c, rows, i * at.block * b->dim[1]), NULL});
+             (product){to, cg_plus(c, dy, at.first + i * at.stride),
+                       cg_plus(c, rows, i * at.width * b->dim[1]), NULL});
     }
 }
 
@@ -365,19 +350,19 @@ void
 lw_lora_db(cg *c, const ir_op *op)
 {
     int64_t r = cg_last(op->arg[1]);
-    columns at = columns_of(op, ir_attr_int(op, IR_ATTR_len, 0));
+    ir_columns at = ir_adapted_columns(op, ir_attr_int(op, IR_ATTR_len, 0));
     const char *dy = cg_arg(c, op, 0, IR_F32);
-    rt_gemm_desc d = plain_gemm(at.block, r, cg_rows(op->arg[0]), true, false);
+    rt_gemm_desc d = plain_gemm(at.width, r, cg_rows(op->arg[0]), true, false);
     d.lda = cg_last(op->arg[0]);
     d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
     d.add = cg_adds(op, 0);
     if (at.n > 1) {
         d.batch = at.n;
         d.sa = at.stride;
-        d.sc = at.block * r;
+        d.sc = at.width * r;
     }
     gemm(c, d,
-         (product){cg_res(c, op, 0, IR_F32), cg_plus(c, dy, at.start),
+         (product){cg_res(c, op, 0, IR_F32), cg_plus(c, dy, at.first),
                    cg_arg(c, op, 1, IR_F32), NULL});
 }
 

@@ -128,30 +128,13 @@ ir_ev_linear_dw(ir_ev *e)
 
 /* ---- low-rank adapters ---- */
 
-/* Where the columns that an adapter covers lie: `n` blocks of `block`. */
-typedef struct columns {
-    int64_t start, n, block, stride;
-} columns;
-
-static columns
-columns_of(const ir_op *op, int64_t len)
-{
-    int64_t block = ir_attr_int(op, IR_ATTR_block, 0);
-    columns c = {ir_attr_int(op, IR_ATTR_start, 0), 1, len, 0};
-    if (block) {
-        c = (columns){c.start, len / block, block, ir_attr_int(op, IR_ATTR_stride, 0)};
-        c.stride = c.stride ? c.stride : block;
-    }
-    return c;
-}
-
 bool
 ir_ev_lora_add(ir_ev *e)
 {
     const ir_tensor *y = e->arg[0], *t = e->arg[1], *b = e->arg[2];
-    columns c = columns_of(e->op, ir_rows(b));
+    ir_columns c = ir_adapted_columns(e->op, ir_rows(b));
     ir_mm g = {.m = ir_rows(y),
-               .n = c.block,
+               .n = c.width,
                .k = ir_cols(t),
                .tb = true,
                .alpha = ir_attr_num(e->op, IR_ATTR_by, 1),
@@ -160,8 +143,8 @@ ir_ev_lora_add(ir_ev *e)
                .ldc = ir_cols(y)};
     memcpy(e->res[0]->data, y->data, (size_t)ir_count(y) * sizeof(double));
     for (int64_t i = 0; i < c.n; i++)
-        ir_mm_run(&g, e->res[0]->data + c.start + i * c.stride, t->data,
-                  b->data + i * c.block * ir_cols(b), e->scratch);
+        ir_mm_run(&g, e->res[0]->data + c.first + i * c.stride, t->data,
+                  b->data + i * c.width * ir_cols(b), e->scratch);
     return true;
 }
 
@@ -169,18 +152,18 @@ bool
 ir_ev_lora_dt(ir_ev *e)
 {
     const ir_tensor *dy = e->arg[0], *b = e->arg[1];
-    columns c = columns_of(e->op, ir_rows(b));
+    ir_columns c = ir_adapted_columns(e->op, ir_rows(b));
     ir_mm g = {.m = ir_rows(dy),
                .n = ir_cols(b),
-               .k = c.block,
+               .k = c.width,
                .alpha = ir_attr_num(e->op, IR_ATTR_by, 1),
                .lda = ir_cols(dy),
                .ldb = ir_cols(b),
                .ldc = ir_cols(b)};
     ir_clear(e->res[0]);
     for (int64_t i = 0; i < c.n; i++)
-        ir_mm_run(&g, e->res[0]->data, dy->data + c.start + i * c.stride,
-                  b->data + i * c.block * ir_cols(b), e->scratch);
+        ir_mm_run(&g, e->res[0]->data, dy->data + c.first + i * c.stride,
+                  b->data + i * c.width * ir_cols(b), e->scratch);
     return true;
 }
 
@@ -188,8 +171,8 @@ bool
 ir_ev_lora_db(ir_ev *e)
 {
     const ir_tensor *dy = e->arg[0], *t = e->arg[1];
-    columns c = columns_of(e->op, ir_rows(e->res[0]));
-    ir_mm g = {.m = c.block,
+    ir_columns c = ir_adapted_columns(e->op, ir_rows(e->res[0]));
+    ir_mm g = {.m = c.width,
                .n = ir_cols(t),
                .k = ir_rows(t),
                .ta = true,
@@ -199,8 +182,8 @@ ir_ev_lora_db(ir_ev *e)
                .ldc = ir_cols(t)};
     ir_clear(e->res[0]);
     for (int64_t i = 0; i < c.n; i++)
-        ir_mm_run(&g, e->res[0]->data + i * c.block * ir_cols(t),
-                  dy->data + c.start + i * c.stride, t->data, e->scratch);
+        ir_mm_run(&g, e->res[0]->data + i * c.width * ir_cols(t),
+                  dy->data + c.first + i * c.stride, t->data, e->scratch);
     return true;
 }
 

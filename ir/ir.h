@@ -359,6 +359,8 @@ ir_func *ir_clone_fwd(ir_func *from, const char *name, ef_map *map);
 typedef struct ir_columns {
     int64_t first, n, width, stride;
 } ir_columns;
+/* What an adapter's op covers of operand 0: len columns in all. */
+ir_columns ir_adapted_columns(const ir_op *, int64_t len);
 /* May the two have a column in common? False is certain. */
 bool ir_columns_meet(const ir_columns *, const ir_columns *);
 /* Are q, k and v of an attention (operands at, at+1, at+2) one value, of which each has

@@ -207,6 +207,17 @@ sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 
 /* ---- adapters ---- */
 
+ir_columns
+ir_adapted_columns(const ir_op *op, int64_t len)
+{
+    int64_t start = ir_attr_int(op, IR_ATTR_start, 0);
+    int64_t block = ir_attr_int(op, IR_ATTR_block, 0);
+    int64_t stride = ir_attr_int(op, IR_ATTR_stride, 0);
+    if (!block || !stride || stride == block) /* they touch */
+        return (ir_columns){start, 1, len, len};
+    return (ir_columns){start, len / block, block, stride};
+}
+
 /* Does operand 0 have n columns from attribute `start` on, or `block` of them at a time? */
 static const char *
 check_columns(ef_ctx *ctx, const ir_op *op, int64_t n)
