@@ -14,7 +14,6 @@ static const fe_option options[] = {
 
 /* Values of options that take one of a few words. */
 static const fe_fact words[] = {
-    /* of regression, pass task says that it is not there yet */
     {"task", "causal-lm,seq-cls,token-cls,mlm,regression"},
     {"pool", "first,mean,pooler"},
     {"lora-scale", "alpha/r,alpha,alpha/sqrt(r)"},

@@ -64,7 +64,8 @@ rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
 }
 
 /* The most checkpoints that the run adds to those that are there: all that are due, as far
- * as --save-total-limit lets them be, the best, one that replaces another, one for a stop or the end. */
+ * as --save-total-limit lets them be, the best, one that replaces another, one for a stop or
+ * the end. */
 static double
 most_checkpoints(const rt_job *job)
 {
