@@ -19,8 +19,8 @@ typedef struct rt_train_state {
 #define STATE(field, type, text) type field;
 #include "state.def"
 #undef STATE
-    double
-        norm[RT_NORMS]; /* gradient norms of the last steps, a ring; nnorm were seen */
+    /* gradient norms of the last steps, a ring; nnorm were seen */
+    double norm[RT_NORMS];
 } rt_train_state;
 
 struct rt_job;
@@ -29,9 +29,10 @@ struct rt_job;
 int rt_checkpoint_save(const struct rt_job *, const rt_train_state *);
 /* The start of any run that trains in output_dir; the folder is locked. Removes what a crash
  * left half-made. With --resume-from-checkpoint: finds the checkpoint (auto: the newest good
- * one of the run that saved last; says which it passed over and why), checks that it belongs to this program, data and
- * options, loads tensors and state, and says what it did. state->step 0: from the start, which
- * the caller says. auto where only another program's were found: refused. */
+ * one of the run that saved last; says which it passed over and why), checks that it belongs
+ * to this program, data and options, loads tensors and state, and says what it did.
+ * state->step 0: from the start, which the caller says. auto where only another program's
+ * were found: refused. */
 int rt_checkpoint_resume(const struct rt_job *, rt_train_state *);
 /* Loads the weights of checkpoint-<best_step>. */
 int rt_checkpoint_load_best(const struct rt_job *, const rt_train_state *);

@@ -3,7 +3,8 @@
  * A target is one libFuzzer program: fuzz_input() gets the bytes of one input and must come
  * back, whatever they are. exit() counts as a fault, so do all failed assertions, what the
  * sanitizers find, more than 10 s and more than 2 GB. What the code under test says goes to
- * /dev/null, or under FUZZ_SAY=1 to standard error. Readers that want a path get one in a folder of memory.
+ * /dev/null, or under FUZZ_SAY=1 to standard error. Readers that want a path get one in a
+ * folder of memory.
  */
 #ifndef EFFICC_FUZZ_H
 #define EFFICC_FUZZ_H
