@@ -116,8 +116,6 @@ want_of(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
     }
     if (is_branch(in) && !w.fixed)
         w.given = 1;
-    if (cfg->any_size && !w.given && !w.fixed)
-        w.given = axis ? ANY_TOKENS : 1;
     return w;
 }
 
@@ -246,6 +244,9 @@ sizes_of(fe_imp *im, const Onnx__ValueInfoProto *in, ef_map *said, int64_t *size
     bool ok = true;
     for (size_t k = 0; k < in->type->tensor_type->shape->n_dim; k++) {
         want w = want_of(im, in, (int)k);
+        const fe_dim any = {w.key, w.option, k ? ANY_TOKENS : 1};
+        if (im->ctx->cfg->any_size && !w.past && !w.fixed && !dim_of(im, w.key))
+            ef_push(im->arena, im->dims, any);
         fe_dim *d = dim_of(im, w.key);
         size[k] = w.past ? 0 : w.fixed ? w.fixed : d ? d->size : 0;
         if (size[k] || w.past)

@@ -268,6 +268,21 @@ TEST(caches_are_empty)
     end(&t);
 }
 
+/* efficc inspect: sizes that are not given are made up, those that are hold for all inputs. */
+TEST(any_size_is_the_last_resort)
+{
+    attempt t;
+    begin(&t, 17, "a = i64[1] 1 | y = Unsqueeze(x, a)", "b,s");
+    model_input(&t.m, "past_key_values.0.key", 1, "b,1,past,4");
+    model_input(&t.m, "attention_mask", 7, "b,past + s");
+    t.cfg.any_size = true;
+    t.cfg.seq = 0;
+    imported(&t);
+    const ir_type *y = t.module->step->last->last->arg[0]->type;
+    CHECK(y->dim[0] == 2 && y->dim[2] > 1);
+    end(&t);
+}
+
 TEST(no_token_ids)
 {
     attempt t;
