@@ -238,7 +238,7 @@ eval_rows(mask_run *u, mask_look *look, void *data)
 {
     ef_arena *a = ef_arena_new();
     span *s = EF_NEWN(a, span, SPANS_MAX);
-    int64_t *known = EF_NEWN(a, int64_t, u->rows);
+    int64_t known[MASK_ROWS_MAX];
     int64_t nknown = 0;
     int n;
     bool ok = find_spans(u, s, &n), more = true;
@@ -249,6 +249,8 @@ eval_rows(mask_run *u, mask_look *look, void *data)
             k++;
         if (k < nknown)
             continue;
+        if ((u->many = nknown == MASK_ROWS_MAX))
+            break;
         known[nknown++] = row;
         ok = evaluate(u, MASK_BY_ROW, row);
         more = ok && look(data, &result->t, row, 1);

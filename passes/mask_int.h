@@ -4,7 +4,11 @@
 
 #include "../ir/ir.h"
 
-enum { MASK_OPS_MAX = 64 };
+enum {
+    MASK_OPS_MAX = 64,
+    MASK_ROWS_MAX =
+        1024 /* different ones: each is evaluated, and compared with the others */
+};
 
 typedef struct mask_graph { /* the ops that a mask is computed by */
     int nop;
@@ -37,6 +41,7 @@ typedef struct mask_run { /* contents of the values */
     ef_map leaf;
     mask_cell cell[MASK_OPS_MAX]; /* of g->op[i] */
     bool begun;                   /* what is evaluated once is */
+    bool many; /* more than MASK_ROWS_MAX rows differ: not all were looked at */
 } mask_run;
 
 /* `by_row`: dimension 0 of the result is the rows of the batch. Close it in any case. */

@@ -201,7 +201,7 @@ try_rules(mask_run *u, verdict *d)
 {
     uint32_t seed = 1;
     bool ok = true;
-    for (int i = 0; i < probes(u) && ok && d->alive; i++) {
+    for (int i = 0; i < probes(u) && ok && d->alive && !u->many; i++) {
         if (u->key.data)
             fill(&u->key, i, &seed);
         ok = mask_eval(u, judge, d);
@@ -229,7 +229,7 @@ classify(recogniser *r, ir_value *v, bool inverted, const ir_type *scores)
     d.key = u.key.data;
     bool ok = try_rules(&u, &d);
     mask_close(&u);
-    if (!ok || !d.alive)
+    if (!ok || !d.alive || u.many)
         return (mask_rule){0};
     int rule = 0; /* the weakest that survived; they differ only where S is 1 */
     while (!(d.alive >> rule & 1))
