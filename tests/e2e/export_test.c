@@ -278,6 +278,7 @@ TEST(another_base)
               "cd '%s' && other/trainer --init-adapter ad --eval-data "
               "data.jsonl --output-dir ev",
               dir) == 1);
-    CHECK(strstr(text_read(fmt("%s/log", dir)), "trained on other base weights") !=
-          NULL);
+    char *log = text_read(fmt("%s/log", dir));
+    CHECK(log && strstr(log, "trained on other base weights"));
+    free(log);
 }
