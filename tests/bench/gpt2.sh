@@ -20,7 +20,7 @@ done >"$tmp/data.jsonl"
 median() { sort -g | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 for round in $(seq 1 "$rounds"); do
     peak=$("$build/tests/peak" 2>/dev/null | tail -n 1 || echo "no peak")
-    "$tmp/gpt2/trainer" --train-data "$tmp/data.jsonl" --max-steps 7 --learning-rate 1e-4 --weight-decay 0.01 --logging-steps 1 \
+    "$tmp/gpt2/trainer" --train-data "$tmp/data.jsonl" --max-steps 7 --learning-rate 1e-4 --weight-decay 0.01 --logging-steps 1 --save-strategy no \
         --output-dir "$tmp/out" --overwrite-output-dir >"$tmp/log" 2>&1 || { tail -n 5 "$tmp/log"; exit 1; }
     ours=$(grep tokens_per_second "$tmp/out/log.jsonl" | tail -n +3 | sed -E 's/.*"tokens_per_second": ?([0-9.e+]+).*/\1/' |
         awk '{ print 2048 / $1 }' | median)
