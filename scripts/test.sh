@@ -36,7 +36,7 @@ match($0, /^[0-9]+: +[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped *$/) {
 /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
     n = $0; sub(/^[^#]*#/, "", n); sub(/:.*/, "", n); ok = /Passed/; skip = /\*\*\*Skipped/
     if (!own[n]) { if (skip) S++; else if (ok) P++; else F++ }
-    else { P += p[n]; F += f[n]; S += s[n]; if (!ok && !f[n]) F++ }
+    else { P += p[n]; F += f[n]; S += s[n]; if (!ok && !skip && !f[n]) F++ }
 }
 END { print P + 0, F + 0, S + 0 }'
 passed=0 failed=0 skipped=0
