@@ -7,19 +7,8 @@ build=$1
 model=$PWD/tests/cases/gpt2-legacy17/model.onnx
 self=$PWD/$0
 case $0 in /*) self=$0 ;; esac
-passed=0 failed=0 skipped=0
+. "$(dirname "$0")/../counts.sh"
 
-ok() # WHAT COMMAND..: counts whether the command succeeds
-{
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        echo "failed: $what"
-        failed=$((failed + 1))
-    fi
-}
 says() # WORDS: stand in the log
 {
     grep -qF -- "$1" log || { echo "not said: $1"; cat log; return 1; }
@@ -44,8 +33,8 @@ alone() # DIR: nothing half-written is there
 finish() # DIR: goes on to the end
 {
     train --max-steps 20 --output-dir "$1" --resume-from-checkpoint auto
-    ok "$1 goes on" [ "$code" = 0 ]
-    ok "$1 ends as the undisturbed run" same_end "$1" whole
+    check "$1 goes on" [ "$code" = 0 ]
+    check "$1 ends as the undisturbed run" same_end "$1" whole
 }
 
 # In a name space of its own, with a small disk on ./small: a run without end, whose disk somebody fills, but for $3 kB,
@@ -66,21 +55,21 @@ if [ "${1-}" = --small-disk ]; then
     train --max-steps 100000000 --output-dir small/out
     kill $filler 2>/dev/null || true
     wait $filler 2>/dev/null || true
-    ok "a full disk ends with 75, not $code" [ "$code" = 75 ]
-    ok "says what is full" says "No space left on device"
-    ok "says what is needed" says "a checkpoint needs 5"
-    ok "says how to go on" says "make room, then go on with: "
-    ok "leaves nothing half-written" alone small/out
+    check "a full disk ends with 75, not $code" [ "$code" = 75 ]
+    check "says what is full" says "No space left on device"
+    check "says what is needed" says "a checkpoint needs 5"
+    check "says how to go on" says "make room, then go on with: "
+    check "leaves nothing half-written" alone small/out
     step=$(ls small/out | sed -n 's/^checkpoint-//p' | sort -n | tail -n 1)
     step=$((step + 10))
     rm -rf room long
     cp -r small/out room
     train --max-steps $step --save-steps $step --output-dir room --resume-from-checkpoint auto
-    ok "goes on from the newest" says "room/checkpoint-$((step - 10)): goes on after step $((step - 10))"
+    check "goes on from the newest" says "room/checkpoint-$((step - 10)): goes on after step $((step - 10))"
     train --max-steps $step --save-steps $step --output-dir long
-    ok "ends as the undisturbed run" same_end room long
-    echo "$passed passed, $failed failed, $skipped skipped"
-    exit "$failed"
+    check "ends as the undisturbed run" same_end room long
+    counts
+    exit
 fi
 
 temp=$(mktemp -d) first=
@@ -93,7 +82,7 @@ while [ $i -lt 40 ]; do
     i=$((i + 1))
 done >rows.jsonl
 train --max-steps 20 --save-steps 20 --output-dir whole
-ok "the undisturbed run" [ "$code" = 0 ]
+check "the undisturbed run" [ "$code" = 0 ]
 
 # A limit on the size of a file stops the optimizer's file, which is the larger one.
 (
@@ -101,9 +90,9 @@ ok "the undisturbed run" [ "$code" = 0 ]
     train --max-steps 20 --output-dir limit
     echo "$code" >code
 )
-ok "a file that may not grow ends with 75" [ "$(cat code)" = 75 ]
-ok "says which file" says "checkpoint-2.tmp/optimizer.safetensors: writing failed: File too large"
-ok "leaves nothing half-written" alone limit
+check "a file that may not grow ends with 75" [ "$(cat code)" = 75 ]
+check "says which file" says "checkpoint-2.tmp/optimizer.safetensors: writing failed: File too large"
+check "leaves nothing half-written" alone limit
 finish limit
 
 mkdir small
@@ -130,9 +119,9 @@ prog/trainer --train-data rows.jsonl --save-steps 1000000 --max-steps 100000000 
 first=$!
 while kill -0 $first && ! grep -q '^steps' first.log; do sleep 0.01; done
 train --max-steps 20 --output-dir shared --resume-from-checkpoint auto
-ok "the second trainer ends with 1" [ "$code" = 1 ]
-ok "and says who is there" says "shared is in use by trainer process $first ($(uname -n))"
-ok "and changes no checkpoint" diff -r before/checkpoint-4 shared/checkpoint-4
+check "the second trainer ends with 1" [ "$code" = 1 ]
+check "and says who is there" says "shared is in use by trainer process $first ($(uname -n))"
+check "and changes no checkpoint" diff -r before/checkpoint-4 shared/checkpoint-4
 kill -9 $first
 wait $first 2>/dev/null || true
 first=
@@ -144,10 +133,10 @@ damaged() # WORDS COMMAND: to checkpoint-4 of a run of 4 steps
     rm -rf hurt && cp -r before hurt
     (cd hurt/checkpoint-4 && eval "$2")
     train --max-steps 20 --output-dir hurt --resume-from-checkpoint hurt/checkpoint-4
-    ok "$2: refused" [ "$code" = 1 ]
-    ok "$2: says why" says "$1"
+    check "$2: refused" [ "$code" = 1 ]
+    check "$2: says why" says "$1"
     finish hurt
-    ok "$2: passed over" says "hurt/checkpoint-4 is passed over: $1"
+    check "$2: passed over" says "hurt/checkpoint-4 is passed over: $1"
 }
 damaged "weights.safetensors is truncated" "truncate -s -4 weights.safetensors"
 damaged "optimizer.safetensors is damaged: its hash is" \
@@ -165,23 +154,22 @@ another() # OPTIONS..
 }
 rm -rf hurt && cp -r before hurt
 another
-ok "another program does not begin" [ "$code" = 1 ]
-ok "says what differs" says "the adapter is none there and LoRA of rank 2"
-ok "says what to do" says "hurt holds no good checkpoint of this trainer, but of another one"
-ok "says no wrong thing" [ -z "$(grep 'starts at step 1' log)" ]
-ok "and changes nothing" diff -r -x .lock before hurt
+check "another program does not begin" [ "$code" = 1 ]
+check "says what differs" says "the adapter is none there and LoRA of rank 2"
+check "says what to do" says "hurt holds no good checkpoint of this trainer, but of another one"
+check "says no wrong thing" [ -z "$(grep 'starts at step 1' log)" ]
+check "and changes nothing" diff -r -x .lock before hurt
 another --overwrite-output-dir
-ok "another program starts anew" [ "$code" = 0 ]
-ok "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none there and LoRA of rank 2"
-ok "and says so" says "starts at step 1"
+check "another program starts anew" [ "$code" = 0 ]
+check "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none there and LoRA of rank 2"
+check "and says so" says "starts at step 1"
 
 # Compiled anew with another batch, the run still goes on.
 "$build/efficc" "$model" --batch 1 --seq 8 --threads 2 --quiet -o again
 code=0
 again/trainer --train-data rows.jsonl --max-steps 8 --gradient-accumulation-steps 2 --threads 2 --output-dir before \
     --resume-from-checkpoint auto >log 2>&1 || code=$?
-ok "a trainer compiled with another batch goes on" [ "$code" = 0 ]
-ok "and says that bits may differ" says "the trainer was compiled anew"
+check "a trainer compiled with another batch goes on" [ "$code" = 0 ]
+check "and says that bits may differ" says "the trainer was compiled anew"
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+counts

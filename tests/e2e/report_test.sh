@@ -8,18 +8,7 @@ trap 'rm -rf "$temp"' EXIT
 export OMP_WAIT_POLICY=passive
 efficc=$1/efficc
 model=$PWD/tests/cases/bert-legacy17-dedup/model.onnx
-passed=0 failed=0
-check() # WHAT, then a command that is true if it is so
-{
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        echo "$what"
-        failed=$((failed + 1))
-    fi
-}
+. "$(dirname "$0")/../counts.sh"
 browser=
 for name in chromium chromium-browser google-chrome; do
     [ -n "$browser" ] || browser=$(command -v "$name" || true)
@@ -101,5 +90,4 @@ browse --window-size=500,1400 --blink-settings=preferredColorScheme=0 --screensh
 check "the picture is blank" [ "$(size light.png)" -gt $(($(size blank.png) * 5)) ]
 check "the narrow, dark picture is blank" [ "$(size dark.png)" -gt $(($(size blank.png) * 3)) ]
 check "errors at the small width" [ "$(grep -c CONSOLE console || true)" = 0 ]
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+counts

@@ -5,18 +5,10 @@ set -uo pipefail
 build=$1
 export OMP_NUM_THREADS=1
 cases=$PWD/tests/cases
+. "$(dirname "$0")/../counts.sh"
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
-passed=0 failed=0
-result() { # 0|1, what is wrong
-    if [ "$1" = 0 ]; then
-        passed=$((passed + 1))
-    else
-        echo "$2"
-        failed=$((failed + 1))
-    fi
-}
 
 # Rows of 3 to 8 ids with a class; causal: without.
 rows() { # how many, how many classes
@@ -105,5 +97,4 @@ same "LoRA in 20 parts" often calm adapter_model.safetensors adapter_config.json
 ok=0 && [ "$(ls -d often/checkpoint-* | wc -l)" = 1 ] || ok=1
 result $ok "more than one checkpoint was kept: $(ls often)"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+counts

@@ -5,18 +5,10 @@ set -uo pipefail
 build=$1
 export OMP_NUM_THREADS=1
 cases=$PWD/tests/cases
+. "$(dirname "$0")/../counts.sh"
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
-passed=0 failed=0
-result() { # 0|1, what is wrong
-    if [ "$1" = 0 ]; then
-        passed=$((passed + 1))
-    else
-        echo "$2"
-        failed=$((failed + 1))
-    fi
-}
 rows() { # how many
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++)
         printf "{\"input_ids\": [%d, %d, %d, %d], \"labels\": %d}\n", 4 + i % 150, 4 + i * 7 % 150, 9, 4 + i * i % 150, i * i % 3 }'
@@ -127,5 +119,4 @@ wait $pid
 rc=$?
 result $((rc != 75)) "after a second trainer: exit code $rc, $(tail -n 3 mine.out)"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+counts

@@ -15,20 +15,9 @@ unset LC_CTYPE LANG
 export OMP_WAIT_POLICY=passive LC_ALL=C TERM=xterm-256color
 efficc=$1/efficc
 model=$PWD/tests/cases/bert-legacy17-dedup/model.onnx
+. "$(dirname "$0")/../counts.sh"
 cd "$temp"
 
-passed=0 failed=0 skipped=0
-check() # WHAT, then a command that is true if it is so
-{
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        echo "$what"
-        failed=$((failed + 1))
-    fi
-}
 count() # PATTERN FILE
 {
     grep -c "$1" "$2" || true
@@ -114,5 +103,4 @@ else
     echo "no tmux here"
     skipped=$((skipped + 18))
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+counts

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # efficc data: what it says of files in each format, with tokenizers of each kind, and of files that a trainer would refuse.
 efficc=$1/efficc
+. "$(dirname "$0")/../counts.sh"
 cd "$(dirname "$0")/../tokenize"
-passed=0 failed=0 skipped=0
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
@@ -14,13 +14,8 @@ says() { # name, exit code, lines that must be there (each by itself), command..
     while IFS= read -r line; do
         [ -z "$line" ] || grep -qF -- "$line" "$dir/said" || { ok=0 && echo "$name: missing: $line"; }
     done <<<"$lines"
-    if [ $ok = 1 ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "$name: exit code $got"
-        cat "$dir/said"
-    fi
+    check "$name: exit code $got" [ $ok = 1 ]
+    [ $ok = 1 ] || cat "$dir/said"
 }
 
 cat >"$dir/cls.jsonl" <<'END'
@@ -90,5 +85,4 @@ says "no vocabulary" 1 "it is no tokenizer.json" "$efficc" data "$dir/cls.jsonl"
 closed() { "$efficc" data "$dir/cls.jsonl" >&-; }
 says "output is closed" 1 "standard output: not everything could be written" closed
 says "nothing given" 1 "no file given" "$efficc" data
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+counts

@@ -2,16 +2,8 @@
 # The documents name only options that exist and files that are there, and --help of efficc has every row of its table.
 set -euo pipefail
 build=$1
+. "$(dirname "$0")/../counts.sh"
 cd "$(dirname "$0")/../.."
-passed=0 failed=0
-result() { # 0|1, what is wrong
-    if [ "$1" = 0 ]; then
-        passed=$((passed + 1))
-    else
-        echo "$2"
-        failed=$((failed + 1))
-    fi
-}
 
 # Options of efficc as --help shows them, of its commands, of a trainer from its table, and of the tools that the documents call.
 help=$("$build/efficc" --help | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)
@@ -37,5 +29,4 @@ for page in *.md docs/*.md tests/bench/*.md; do
         result $ok "$page: the link to $link leads nowhere"
     done
 done
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+counts
