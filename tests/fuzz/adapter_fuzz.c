@@ -7,68 +7,9 @@
 
 #include "runtime/host/host_int.h"
 #include "runtime/host/peft.h"
+#include "tests/unit/adapter_toy.h"
 
 enum { BYTES = 1 << 10 };
-
-static const char *const qv[] = {"query", "value", NULL};
-static const char *const fused[] = {"c_attn", NULL};
-static const char *const classifier[] = {"classifier", NULL};
-
-#define LORA(ab, kind, mod, at, r, c)                                               \
-    {                                                                               \
-        .name = mod "." ab, .role = kind, .n = (r) * (c), .rank = 2, .dim = {r, c}, \
-        .offset = at, .module = mod                                                 \
-    }
-#define ROWS(ab, kind, mod, p, at, r, c, first)                                     \
-    {                                                                               \
-        .name = mod "." p "." ab, .role = kind, .n = (r) * (c), .rank = 2,          \
-        .dim = {r, c}, .offset = at, .module = mod, .part = p, .part_start = first, \
-        .part_len = 2, .part_of = 6                                                 \
-    }
-
-static const rt_param whole_params[] = {
-    LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
-    LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
-    LORA("lora_A", RT_LORA_A, "l.0.value", 128, 2, 3),
-    LORA("lora_B", RT_LORA_B, "l.0.value", 192, 4, 2),
-    {.name = "classifier.weight",
-     .hf = "classifier.weight",
-     .onnx = "onnx::MatMul_1",
-     .role = RT_MODULE,
-     .transposed = true,
-     .n = 6,
-     .rank = 2,
-     .dim = {3, 2},
-     .offset = 256},
-};
-static const rt_param rows_params[] = {
-    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "q", 0, 2, 3, 0),
-    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "q", 64, 2, 2, 0),
-    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "v", 128, 2, 3, 4),
-    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "v", 192, 2, 2, 4),
-};
-static const rt_program whole = {.task = "seq-cls",
-                                 .model = "m.onnx",
-                                 .family = "bert",
-                                 .param = whole_params,
-                                 .nparam = 5,
-                                 .lora_r = 2,
-                                 .lora_alpha = 2,
-                                 .lora_scale = 1,
-                                 .lora_targets = qv,
-                                 .modules_to_save = classifier};
-static const rt_program rows = {.task = "causal-lm",
-                                .model = "m.onnx",
-                                .family = "gpt2",
-                                .param = rows_params,
-                                .nparam = 4,
-                                .lora_r = 2,
-                                .lora_alpha = 2,
-                                .lora_scale = 1,
-                                .lora_rows = true,
-                                .lora_fan_in_fan_out = true,
-                                .lora_targets = fused,
-                                .modules_to_save = classifier + 1};
 
 static void
 load_into(const rt_program *p)
@@ -96,6 +37,10 @@ fuzz_input(const uint8_t *data, size_t n)
     rt_peft peft;
     rt_peft_open(&peft, fuzz_dir);
     rt_peft_close(&peft);
+    rt_program whole = toy_whole; /* as PEFT leaves alpha; without the last params */
+    whole.lora_alpha = 2;
+    whole.lora_scale = 1;
+    whole.nparam = 5;
     load_into(&whole);
-    load_into(&rows);
+    load_into(&toy_rows);
 }

@@ -2,6 +2,7 @@
  * program does not compute is refused. */
 #include "test.h"
 
+#include "adapter_toy.h"
 #include "host_toy.h"
 
 #include <sys/stat.h>
@@ -34,83 +35,18 @@ close_run(void)
     }
 }
 
-static const char *const qv[] = {"query", "value", NULL};
-static const char *const fused[] = {"c_attn", NULL};
-static const char *const classifier[] = {"classifier", NULL};
-
-#define LORA(ab, kind, mod, at, r, c)                                               \
-    {                                                                               \
-        .name = mod "." ab, .role = kind, .n = (r) * (c), .rank = 2, .dim = {r, c}, \
-        .offset = at, .module = mod                                                 \
-    }
-#define ROWS(ab, kind, mod, p_, at, r, c, first)                                     \
-    {                                                                                \
-        .name = mod "." p_ "." ab, .role = kind, .n = (r) * (c), .rank = 2,          \
-        .dim = {r, c}, .offset = at, .module = mod, .part = p_, .part_start = first, \
-        .part_len = 2, .part_of = 6                                                  \
-    }
-
-static const rt_param whole[] = {
-    LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
-    LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
-    LORA("lora_A", RT_LORA_A, "l.0.value", 128, 2, 3),
-    LORA("lora_B", RT_LORA_B, "l.0.value", 192, 4, 2),
-    {.name = "classifier.weight",
-     .hf = "classifier.weight",
-     .onnx = "onnx::MatMul_1",
-     .role = RT_MODULE,
-     .transposed = true,
-     .n = 6,
-     .rank = 2,
-     .dim = {3, 2},
-     .offset = 256},
-    {.name = "classifier.bias",
-     .hf = "classifier.bias",
-     .role = RT_MODULE,
-     .n = 2,
-     .rank = 1,
-     .dim = {2},
-     .offset = 320},
-    {.name = "emb.weight",
-     .hf = "emb.weight",
-     .cls = RT_FROZEN,
-     .n = 4,
-     .rank = 2,
-     .dim = {2, 2}},
-};
-
-static const rt_param rows[] = {
-    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "q", 0, 2, 3, 0),
-    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "q", 64, 2, 2, 0),
-    ROWS("lora_A", RT_LORA_A, "h.0.c_attn", "v", 128, 2, 3, 4),
-    ROWS("lora_B", RT_LORA_B, "h.0.c_attn", "v", 192, 2, 2, 4),
-    LORA("lora_A", RT_LORA_A, "h.0.c_proj", 256, 2, 3), /* from 4 on: of one test */
-    LORA("lora_B", RT_LORA_B, "h.0.c_proj", 320, 4, 2),
-};
-
 static void
 open_whole(void)
 {
-    p = (rt_program){.task = "seq-cls",
-                     .lora_r = 2,
-                     .lora_alpha = 4,
-                     .lora_scale = 2,
-                     .lora_targets = qv,
-                     .modules_to_save = classifier};
-    open_run(whole, sizeof whole / sizeof *whole);
+    p = toy_whole;
+    open_run(p.param, p.nparam);
 }
 
 static void
 open_rows(void)
 {
-    p = (rt_program){.task = "causal-lm",
-                     .lora_r = 2,
-                     .lora_alpha = 2,
-                     .lora_scale = 1,
-                     .lora_rows = true,
-                     .lora_fan_in_fan_out = true,
-                     .lora_targets = fused};
-    open_run(rows, 4);
+    p = toy_rows;
+    open_run(p.param, p.nparam);
 }
 
 static int
@@ -217,7 +153,7 @@ TEST(blocks_of_rows_lie_where_their_heads_are)
     static rt_param blocks[4];
     open_rows();
     close_run();
-    memcpy(blocks, rows, sizeof blocks);
+    memcpy(blocks, toy_rows_param, sizeof blocks);
     for (int i = 0; i < 4; i++) {
         blocks[i].part_start = i < 2 ? 0 : 2;
         blocks[i].part_block = 1;
@@ -255,7 +191,7 @@ TEST(columns_without_a_part_are_zero)
 {
     open_rows();
     close_run();
-    open_run(rows, 6);
+    open_run(toy_rows_param, TOY_ROWS + 2);
     round_trip("mixed");
     spoil("mixed", 3, 2 * 4 + 3); /* lora_B of c_proj [4,4] */
     CHECK(load("mixed") == RT_USER);
@@ -267,17 +203,17 @@ TEST(columns_without_a_part_are_zero)
 TEST(what_peft_wrote)
 {
     static const rt_param gpt2[] = {
-        LORA("lora_A", RT_LORA_A, "transformer.h.0.attn.c_attn", 0, 8, 48),
-        LORA("lora_B", RT_LORA_B, "transformer.h.0.attn.c_attn", 2048, 144, 8),
-        LORA("lora_A", RT_LORA_A, "transformer.h.1.attn.c_attn", 8192, 8, 48),
-        LORA("lora_B", RT_LORA_B, "transformer.h.1.attn.c_attn", 10240, 144, 8),
+        TOY_LORA("lora_A", RT_LORA_A, "transformer.h.0.attn.c_attn", 0, 8, 48),
+        TOY_LORA("lora_B", RT_LORA_B, "transformer.h.0.attn.c_attn", 2048, 144, 8),
+        TOY_LORA("lora_A", RT_LORA_A, "transformer.h.1.attn.c_attn", 8192, 8, 48),
+        TOY_LORA("lora_B", RT_LORA_B, "transformer.h.1.attn.c_attn", 10240, 144, 8),
     };
     p = (rt_program){.task = "causal-lm",
                      .lora_r = 8,
                      .lora_alpha = 8,
                      .lora_scale = 1,
                      .lora_fan_in_fan_out = true,
-                     .lora_targets = fused};
+                     .lora_targets = toy_fused};
     open_run(gpt2, 4);
     const char *peft = SRC_DIR "/tests/cases/gpt2-legacy17/adapter-init";
     toy_listen();
@@ -442,8 +378,8 @@ TEST(missing_and_extra_tensors)
 TEST(a_module_trained_besides_is_saved_whole)
 {
     static const rt_param norm[] = {
-        LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
-        LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
+        TOY_LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
+        TOY_LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
         {.name = "ln.weight",
          .hf = "ln.weight",
          .n = 2,
@@ -467,7 +403,7 @@ TEST(a_module_trained_besides_is_saved_whole)
                      .lora_r = 2,
                      .lora_alpha = 2,
                      .lora_scale = 1,
-                     .lora_targets = qv};
+                     .lora_targets = toy_qv};
     open_run(norm, 5);
     round_trip("extra");
     int err;
@@ -608,8 +544,8 @@ TEST(pickled_adapters)
 /* ---- all or nothing ---- */
 
 static const rt_param based[] = {
-    LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
-    LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
+    TOY_LORA("lora_A", RT_LORA_A, "l.0.query", 0, 2, 3),
+    TOY_LORA("lora_B", RT_LORA_B, "l.0.query", 64, 4, 2),
     {.name = "l.0.query.weight",
      .hf = "l.0.query.weight",
      .transposed = true,
@@ -625,7 +561,7 @@ TEST(another_base)
                      .lora_r = 2,
                      .lora_alpha = 4,
                      .lora_scale = 2,
-                     .lora_targets = qv};
+                     .lora_targets = toy_qv};
     open_run(based, 3);
     round_trip("based");
     rt_st st;
@@ -652,7 +588,7 @@ TEST(the_base_does_not_depend_on_the_layout)
                      .lora_r = 2,
                      .lora_alpha = 4,
                      .lora_scale = 2,
-                     .lora_targets = qv};
+                     .lora_targets = toy_qv};
     open_run(based, 3);
     NEED(save("layout") == RT_OK);
     float w[12];
@@ -671,8 +607,8 @@ TEST(nothing_changes_if_one_tensor_is_wrong)
     open_whole();
     NEED(save("late") == RT_OK);
     close_run();
-    static rt_param wide[sizeof whole / sizeof *whole];
-    memcpy(wide, whole, sizeof wide);
+    static rt_param wide[TOY_WHOLE];
+    memcpy(wide, toy_whole_param, sizeof wide);
     wide[5].n = wide[5].dim[0] = 3; /* classifier.bias, the last that is read */
     open_whole();
     p.param = wide;
