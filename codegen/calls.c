@@ -222,21 +222,23 @@ cg_new_call(cg *c, const ir_op *op)
 
 /* ---- the tables ---- */
 
+/* `type name[]`, its rows numbered; C has no array without elements. */
+static void
+put_table(cg *c, ef_buf *b, const char *name, const char *const *row, int n)
+{
+    ef_putf(b, n ? "static const %s[] = {\n" : "static const %s[1];\n", name);
+    for (int i = 0; i < n; i++)
+        cg_code(b, 4, ef_printf(c->arena, "/* %d */ %s", i, row[i]));
+    ef_puts(b, n ? "};\n" : "");
+}
+
 void
 cg_call_table(cg *c, ef_buf *b)
 {
     ef_puts(b, "\n/* Floats that the calls of micro() work on: name, op and ONNX node, "
                "place, shape,\n * and whether infinities are meant. */\n");
-    ef_puts(b, c->tensor.n ? "static const rt_tensor tensors[] = {\n"
-                           : "static const rt_tensor tensors[1];\n");
-    for (int i = 0; i < c->tensor.n; i++)
-        cg_code(b, 4, ef_printf(c->arena, "/* %d */ %s", i, c->tensor.at[i]));
-    ef_puts(b, c->tensor.n ? "};\n" : "");
+    put_table(c, b, "rt_tensor tensors", c->tensor.at, c->tensor.n);
     ef_puts(b, "\n/* The calls, by the number in rt_done(): unit, backward, ops that "
                "store nothing,\n * tensors: first the results. */\n");
-    ef_puts(b, c->call.n ? "static const rt_op calls[] = {\n"
-                         : "static const rt_op calls[1];\n");
-    for (int i = 0; i < c->call.n; i++)
-        cg_code(b, 4, ef_printf(c->arena, "/* %d */ %s", i, c->call.at[i]));
-    ef_puts(b, c->call.n ? "};\n" : "");
+    put_table(c, b, "rt_op calls", c->call.at, c->call.n);
 }

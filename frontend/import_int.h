@@ -190,6 +190,8 @@ fe_param *fe_param_of(fe_imp *, const char *name);
 /* What the model written anew has to know of the params: who reads an initializer of its own,
  * and how they are read. */
 void fe_record_params(fe_imp *);
+/* The module that `import_` makes of a model; NULL: it said why not. */
+ir_module *fe_import_by(ef_ctx *, fe_model *, bool (*import_)(fe_imp *));
 
 /* ---- onnx_ties.c ---- */
 /* Finds params of two dims that are byte copies of another, as they are or transposed.

@@ -168,11 +168,5 @@ import(fe_imp *im)
 ir_module *
 fe_import_weights(ef_ctx *ctx, fe_model *f)
 {
-    fe_imp im = {.ctx = ctx, .f = f, .m = ir_module_new(ctx), .arena = ef_arena_new()};
-    ir_func_new(im.m, "step");
-    bool ok = import(&im);
-    if (!ok)
-        ir_module_free(im.m);
-    ef_arena_free(im.arena);
-    return ok ? im.m : NULL;
+    return fe_import_by(ctx, f, import);
 }

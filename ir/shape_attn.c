@@ -50,8 +50,11 @@ check_heads(ef_ctx *ctx, const ir_op *op, heads *h)
 
 /* Operands at, at+1, at+2 are q, k, v [B,S,*] and hold the columns that the heads cover. */
 static const char *
-check_qkv(ef_ctx *ctx, const ir_op *op, int at, const heads *h)
+check_qkv(ef_ctx *ctx, const ir_op *op, int at, heads *h)
 {
+    const char *wrong = check_heads(ctx, op, h);
+    if (wrong)
+        return wrong;
     static const ir_attr_key offset[3] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
     static const ir_attr_key step[3] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
     const ir_type *q = arg(op, at);
@@ -133,9 +136,7 @@ sh_attention(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const ir_type *q = arg(op, 0);
     heads h;
-    const char *why = check_heads(ctx, op, &h);
-    if (!why)
-        why = check_qkv(ctx, op, 0, &h);
+    const char *why = check_qkv(ctx, op, 0, &h);
     if (!why && op->narg > 3)
         why = need_mask(ctx, op, 3, q);
     if (why)
@@ -150,9 +151,7 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const ir_type *q = arg(op, 1);
     heads h;
-    const char *why = check_heads(ctx, op, &h);
-    if (!why)
-        why = check_qkv(ctx, op, 1, &h);
+    const char *why = check_qkv(ctx, op, 1, &h);
     if (why)
         return why;
     const ir_type *y = ir_type_part(ctx, q, 0, 2, h.n * h.dim);

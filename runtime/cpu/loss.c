@@ -11,12 +11,22 @@
  */
 #include "row_int.h"
 
+/* The loss of the groups' sums. */
+static float
+scaled_sum(const double *part, double scale)
+{
+    double total = 0;
+    for (int b = 0; b < RT_LOSS_BLOCKS; b++)
+        total += part[b];
+    return (float)(total * scale);
+}
+
 void
 rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, float *losses,
       const float *logits, const int64_t *targets, const float *scale, int64_t rows,
       int64_t c)
 {
-    double part[RT_LOSS_BLOCKS], total = 0;
+    double part[RT_LOSS_BLOCKS];
     int64_t hit[RT_LOSS_BLOCKS];
     int team = rt_team(s, rows * c);
 #pragma omp parallel for schedule(static) num_threads(team)
@@ -37,18 +47,16 @@ rt_ce(rt_stream *s, float *loss, int64_t *right, float *prob, float *losses,
         }
     }
     *right = 0;
-    for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
-        total += part[b];
+    for (int b = 0; b < RT_LOSS_BLOCKS; b++)
         *right += hit[b];
-    }
-    *loss = (float)(total * (double)*scale);
+    *loss = scaled_sum(part, (double)*scale);
 }
 
 void
 rt_ce_grad(rt_stream *s, float *loss, float *dlogits, const float *logits,
            const int64_t *targets, const float *scale, int64_t rows, int64_t c)
 {
-    double part[RT_LOSS_BLOCKS], total = 0;
+    double part[RT_LOSS_BLOCKS];
     int team = rt_team(s, rows * c);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
@@ -67,9 +75,7 @@ rt_ce_grad(rt_stream *s, float *loss, float *dlogits, const float *logits,
             dx[targets[r]] -= *scale;
         }
     }
-    for (int b = 0; b < RT_LOSS_BLOCKS; b++)
-        total += part[b];
-    *loss = (float)(total * (double)*scale);
+    *loss = scaled_sum(part, (double)*scale);
 }
 
 /* ---- squared error ---- */
@@ -94,7 +100,7 @@ static void
 mse(rt_stream *s, float *loss, float *losses, float *dy, const float *y,
     const float *values, double scale, int64_t rows, int64_t c)
 {
-    double part[RT_LOSS_BLOCKS], total = 0;
+    double part[RT_LOSS_BLOCKS];
     int team = rt_team(s, rows * c);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int b = 0; b < RT_LOSS_BLOCKS; b++) {
@@ -108,9 +114,7 @@ mse(rt_stream *s, float *loss, float *losses, float *dy, const float *y,
             part[b] += l;
         }
     }
-    for (int b = 0; b < RT_LOSS_BLOCKS; b++)
-        total += part[b];
-    *loss = (float)(total * scale);
+    *loss = scaled_sum(part, scale);
 }
 
 void

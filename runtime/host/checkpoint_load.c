@@ -67,9 +67,8 @@ static bool
 hash_file(int fd, uint64_t *hash)
 {
     char *buf = rt_new(PART, 1);
-    XXH3_state_t *state = XXH3_createState();
+    XXH3_state_t *state = rt_hash_new();
     ssize_t got;
-    XXH3_64bits_reset(state);
     while ((got = read_some(fd, buf, PART)) > 0)
         XXH3_64bits_update(state, buf, (size_t)got);
     int err = errno;

@@ -37,15 +37,12 @@ params_of(const rt_program *p, unsigned classes, int *n)
 uint64_t
 rt_frozen_hash(const rt_run *run)
 {
-    static const size_t size[] = {[RT_F32] = 4, [RT_I64] = 8, [RT_BOOL] = 1};
     int n;
     const rt_param **p = params_of(run->program, 1 << RT_FROZEN | 1 << RT_CONST, &n);
-    XXH3_state_t *state = XXH3_createState();
-    XXH3_64bits_reset(state);
+    XXH3_state_t *state = rt_hash_new();
     for (int i = 0; i < n; i++) {
         XXH3_64bits_update(state, p[i]->name, strlen(p[i]->name) + 1);
-        XXH3_64bits_update(state, rt_param_data(run, p[i]),
-                           (size_t)p[i]->n * size[p[i]->dtype]);
+        XXH3_64bits_update(state, rt_param_data(run, p[i]), rt_param_bytes(p[i]));
     }
     uint64_t hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);

@@ -180,43 +180,57 @@ unchanged(const rt_array *a)
     return fstat(a->fd, &now) == 0 && !rt_stat_differs(&a->was, &now);
 }
 
-int
-rt_array_ints(const rt_array *a, int64_t from, int64_t n, int32_t *out)
+/* Numbers raw[0..n) as elements of out; false: one is not what the check saw. */
+typedef bool convert(const rt_array *, const char *raw, int64_t n, void *out);
+
+static int
+convert_all(const rt_array *a, int64_t from, int64_t n, convert *put, char *out)
 {
     _Alignas(8) char raw[RAW];
     int64_t most = RAW / a->size;
-    for (int64_t k; n > 0; from += k, out += k, n -= k) {
+    for (int64_t k; n > 0; from += k, out += 4 * k, n -= k) {
         k = n < most ? n : most;
         int code =
             rt_array_bytes(a, a->at + from * a->size, raw, (size_t)(k * a->size));
         if (code)
             return code;
-        for (int64_t i = 0; i < k; i++) {
-            int64_t x = one_int(a, raw, i);
-            bool fine = in_range(a, x);
-            if (!fine && !a->forgiving)
-                return changed(a);
-            out[i] = fine ? (int32_t)x : RT_IGNORE;
-        }
+        if (!put(a, raw, k, out))
+            return changed(a);
     }
     return unchanged(a) ? RT_OK : changed(a);
+}
+
+static bool
+put_ints(const rt_array *a, const char *raw, int64_t n, void *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = one_int(a, raw, i);
+        bool fine = in_range(a, x);
+        if (!fine && !a->forgiving)
+            return false;
+        ((int32_t *)out)[i] = fine ? (int32_t)x : RT_IGNORE;
+    }
+    return true;
+}
+
+static bool
+put_floats(const rt_array *a, const char *raw, int64_t n, void *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = (float)one_float(a, raw, i);
+    return true;
+}
+
+int
+rt_array_ints(const rt_array *a, int64_t from, int64_t n, int32_t *out)
+{
+    return convert_all(a, from, n, put_ints, (char *)out);
 }
 
 int
 rt_array_floats(const rt_array *a, int64_t from, int64_t n, float *out)
 {
-    _Alignas(8) char raw[RAW];
-    int64_t most = RAW / a->size;
-    for (int64_t k; n > 0; from += k, out += k, n -= k) {
-        k = n < most ? n : most;
-        int code =
-            rt_array_bytes(a, a->at + from * a->size, raw, (size_t)(k * a->size));
-        if (code)
-            return code;
-        for (int64_t i = 0; i < k; i++)
-            out[i] = (float)one_float(a, raw, i);
-    }
-    return unchanged(a) ? RT_OK : changed(a);
+    return convert_all(a, from, n, put_floats, (char *)out);
 }
 
 /* ---- the check of all numbers ---- */

@@ -282,8 +282,7 @@ open_jsonl(rt_loading *l)
     if (j.fd < 0 || fstat(j.fd, &was))
         return rt_fail(RT_USER, "%s: %s", j.path, strerror(errno));
     j.size = S_ISREG(was.st_mode) ? was.st_size : 0;
-    j.hash = XXH3_createState();
-    XXH3_64bits_reset(j.hash);
+    j.hash = rt_hash_new();
     l->file->format = strdup("JSONL");
     l->file->source->first = (int64_t)(l->d->store->index.n / sizeof(uint64_t));
     read_all(&j);

@@ -58,8 +58,7 @@ int
 rt_file_begin(rt_file *f, const char *path, const char *advice)
 {
     *f = (rt_file){.path = strdup(path), .advice = advice};
-    f->state = XXH3_createState();
-    XXH3_64bits_reset(f->state);
+    f->state = rt_hash_new();
     rt_text t = {0};
     rt_putf(&t, "%s.tmp", path);
     f->tmp = t.s;

@@ -35,6 +35,8 @@ void rt_say(const char *subject, const char *fmt, ...)
 /* Zeroed memory; without memory the trainer ends with code 1 and says so. */
 void *rt_new(size_t n, size_t size);
 void *rt_grow(void *old, size_t bytes);
+/* An XXH3 state of no bytes yet, for XXH3_freeState(); memory as above. */
+struct XXH3_state_s *rt_hash_new(void);
 typedef struct rt_text { /* grows; zero-initialise; free(s) */
     char *s;
     size_t n, cap;
@@ -140,6 +142,7 @@ int64_t rt_weights_bytes(const rt_program *, unsigned classes); /* with the aren
 /* Contents of all params: base.safetensors in dir, or as rt_param.init says. */
 int rt_weights_load(rt_run *, const char *dir, uint64_t seed);
 float *rt_param_data(const rt_run *, const rt_param *);
+uint64_t rt_param_bytes(const rt_param *); /* of its contents */
 float *rt_param_grad(const rt_run *, const rt_param *);
 /* RT_STATE_M or _V of a trained param; NULL: the optimizer has none. */
 float *rt_param_state(const rt_run *, const rt_param *, rt_class);
@@ -150,8 +153,10 @@ void rt_init_fill(const rt_param *, uint64_t seed, float *out);
 /* ---- tensors.c: public names of params ---- */
 /* The name in gradient files: free it. *torch: the tensor stands there in PyTorch's layout. */
 char *rt_public_name(const rt_param *, bool *torch);
-/* --init-tensors, --save-gradients */
+/* --init-tensors: a file, or a folder checkpoint-<step>. */
+int rt_tensors_init(rt_run *, const char *path);
 int rt_tensors_load(rt_run *, const char *path);
+/* --save-gradients */
 int rt_gradients_save(const rt_run *, const char *path);
 /* Can all tensors of the file be loaded? Changes nothing. */
 int rt_tensors_check(const rt_program *, const char *path);

@@ -106,53 +106,6 @@ load_data(host *h)
     return code;
 }
 
-/* --init-tensors names a folder that is no checkpoint. */
-static int
-no_tensors(const char *dir)
-{
-    static const char *const file[] = {"model.safetensors", "adapter_config.json"};
-    bool there[2];
-    int n;
-    int64_t *step = rt_checkpoint_list(dir, &n);
-    char *newest = rt_checkpoint_path(dir, n ? step[0] : 0);
-    for (int i = 0; i < 2; i++) {
-        char *path = rt_path(dir, file[i]);
-        there[i] = !access(path, F_OK);
-        free(path);
-    }
-    rt_text t = {0};
-    if (there[0])
-        rt_putf(&t, "give %s/model.safetensors", dir);
-    else if (there[1])
-        rt_putf(&t, "an adapter is given by --init-adapter %s", dir);
-    else if (n)
-        rt_putf(&t, "give a checkpoint in it, such as %s", newest);
-    else
-        rt_putf(&t, "give a safetensors file, or a folder checkpoint-<step>");
-    int code = rt_fail(RT_USER,
-                       "--init-tensors %s: the folder is no checkpoint: it has no "
-                       "weights.safetensors\n%s",
-                       dir, t.s);
-    free(t.s);
-    free(newest);
-    free(step);
-    return code;
-}
-
-/* --init-tensors FILE, or a folder checkpoint-<step>. */
-static int
-init_tensors(host *h)
-{
-    struct stat st;
-    const char *given = h->opts.init_tensors;
-    if (stat(given, &st) || !S_ISDIR(st.st_mode))
-        return rt_tensors_load(&h->run, given);
-    char *path = rt_path(given, "weights.safetensors");
-    int code = access(path, F_OK) ? no_tensors(given) : rt_tensors_load(&h->run, path);
-    free(path);
-    return code;
-}
-
 static int
 load_weights(host *h)
 {
@@ -186,7 +139,7 @@ load_weights(host *h)
     if (!code && o->init_adapter)
         code = rt_adapter_load(&h->run, o->init_adapter);
     if (!code && o->init_tensors)
-        code = init_tensors(h);
+        code = rt_tensors_init(&h->run, o->init_tensors);
     return code;
 }
 

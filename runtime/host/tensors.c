@@ -5,10 +5,13 @@
  * beside or as adapters, its key in a PEFT file. Gradients are written under the first that
  * applies of: adapter key, row range of an adapter, head.weight, initializer, own name.
  */
+#include "checkpoint_int.h"
 #include "host_int.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 char *
 rt_public_name(const rt_param *p, bool *torch)
@@ -268,6 +271,51 @@ rt_tensors_load(rt_run *run, const char *path)
     if (!code)
         rt_say("start", "%d tensors of %s", st.n, path);
     rt_st_close(&st);
+    return code;
+}
+
+/* --init-tensors names a folder that is no checkpoint. */
+static int
+no_tensors(const char *dir)
+{
+    static const char *const file[] = {"model.safetensors", "adapter_config.json"};
+    bool there[2];
+    int n;
+    int64_t *step = rt_checkpoint_list(dir, &n);
+    char *newest = rt_checkpoint_path(dir, n ? step[0] : 0);
+    for (int i = 0; i < 2; i++) {
+        char *path = rt_path(dir, file[i]);
+        there[i] = !access(path, F_OK);
+        free(path);
+    }
+    rt_text t = {0};
+    if (there[0])
+        rt_putf(&t, "give %s/model.safetensors", dir);
+    else if (there[1])
+        rt_putf(&t, "an adapter is given by --init-adapter %s", dir);
+    else if (n)
+        rt_putf(&t, "give a checkpoint in it, such as %s", newest);
+    else
+        rt_putf(&t, "give a safetensors file, or a folder checkpoint-<step>");
+    int code = rt_fail(RT_USER,
+                       "--init-tensors %s: the folder is no checkpoint: it has no "
+                       "weights.safetensors\n%s",
+                       dir, t.s);
+    free(t.s);
+    free(newest);
+    free(step);
+    return code;
+}
+
+int
+rt_tensors_init(rt_run *run, const char *given)
+{
+    struct stat st;
+    if (stat(given, &st) || !S_ISDIR(st.st_mode))
+        return rt_tensors_load(run, given);
+    char *path = rt_path(given, "weights.safetensors");
+    int code = access(path, F_OK) ? no_tensors(given) : rt_tensors_load(run, path);
+    free(path);
     return code;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 FILE *rt_out, *rt_err;
 const char *rt_name = "trainer";
@@ -71,6 +72,15 @@ rt_grow(void *old, size_t bytes)
     if (!p)
         exit(rt_fail(RT_USER, "out of memory: %zu more bytes are not there", bytes));
     return p;
+}
+
+XXH3_state_t *
+rt_hash_new(void)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state || XXH3_64bits_reset(state) == XXH_ERROR)
+        exit(rt_fail(RT_USER, "out of memory"));
+    return state;
 }
 
 void *

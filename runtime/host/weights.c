@@ -75,6 +75,13 @@ place(const rt_run *run, const rt_param *p, rt_class c)
     return base ? base + p->offset : NULL;
 }
 
+uint64_t
+rt_param_bytes(const rt_param *p)
+{
+    static const uint64_t size[] = {[RT_F32] = 4, [RT_I64] = 8, [RT_BOOL] = 1};
+    return (uint64_t)p->n * size[p->dtype];
+}
+
 float *
 rt_param_data(const rt_run *run, const rt_param *p)
 {
@@ -104,7 +111,6 @@ static int
 find_param(const rt_st *st, const rt_param *p, stored *s)
 {
     static const char *const dtype[] = {"F32", "I64", "BOOL"};
-    static const int bytes[] = {4, 8, 1};
     const rt_st_tensor *t = rt_st_find(st, p->name);
     *s = (stored){p, t};
     if (!t)
@@ -112,8 +118,7 @@ find_param(const rt_st *st, const rt_param *p, stored *s)
                        "%s does not hold '%s'\nit belongs to another trainer; "
                        "compile again",
                        st->path, p->name);
-    if (strcmp(t->dtype, dtype[p->dtype]) ||
-        t->bytes != (uint64_t)(p->n * bytes[p->dtype]))
+    if (strcmp(t->dtype, dtype[p->dtype]) || t->bytes != rt_param_bytes(p))
         return rt_fail(RT_USER,
                        "%s: '%s' has another type or size than the trainer was "
                        "compiled for\ncompile again",
@@ -157,9 +162,8 @@ check_hash(const rt_st *st, uint64_t hash)
 static int
 read_stored(const rt_run *run, const rt_st *st, stored *s, int n)
 {
-    XXH3_state_t *hash = XXH3_createState();
+    XXH3_state_t *hash = rt_hash_new();
     int code = RT_OK;
-    XXH3_64bits_reset(hash);
     qsort(s, (size_t)n, sizeof *s, by_place);
     for (int i = 0; i < n && !code; i++) {
         void *to = rt_param_data(run, s[i].param);

@@ -1,11 +1,11 @@
 #!/bin/sh
 # TensorBoard's own reader finds in the event files of a run that was stopped and went on just what
-# log.jsonl holds. Skipped where Python (PYTHON, else python3) has no tensorboard.
+# log.jsonl holds. Skipped where Python (EFFICC_PYTHON, else python3) has no tensorboard.
 set -eu
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 export OMP_WAIT_POLICY=passive
-python=${PYTHON:-python3}
+python=${EFFICC_PYTHON:-python3}
 efficc=$1/efficc
 model=$PWD/tests/cases/bert-legacy17-dedup/model.onnx
 if ! "$python" -c 'import tensorboard' 2>/dev/null; then
@@ -19,7 +19,7 @@ awk 'BEGIN { for (i = 0; i < 60; i++) printf "{\"input_ids\": [%d, %d, %d], \"la
 train() # OPTIONS
 {
     model/trainer --train-data data.jsonl --eval-data data.jsonl --eval-steps 15 --logging-steps 1 \
-        --save-steps 20 --report-to tensorboard --output-dir out "$@" >said 2>&1 || { cat said; exit 1; }
+        --save-steps 20 --save-total-limit 0 --report-to tensorboard --output-dir out "$@" >said 2>&1 || { cat said; exit 1; }
 }
 train --max-steps 50
 rm -r out/checkpoint-40 out/checkpoint-50 # as if it had been killed at step 37

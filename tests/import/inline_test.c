@@ -1,9 +1,7 @@
 /* inline_test.c -- local functions: models that call some compute what the same model does
  * without.
  */
-#include "model.h"
-#include "test.h"
-#include "tests/unit/said.h"
+#include "fixture.h"
 
 /* A function of the model from statements: inputs and outputs by commas. */
 static Onnx__FunctionProto *
@@ -37,47 +35,20 @@ refer(model *m, Onnx__FunctionProto *f, size_t i, const char *name, const char *
     MODEL_PUSH(m, f->node[i]->attribute, f->node[i]->n_attribute, a);
 }
 
-typedef struct attempt {
-    said s;
-    ef_config cfg;
-    model m;
-    fe_model *f;
-    ir_module *module;
-} attempt;
-
 static void
-begin(attempt *t, const char *text)
+begin(fixture *t, const char *text)
 {
-    *t = (attempt){.cfg = ef_config_default};
-    said_open(&t->s);
-    t->cfg.batch = 2;
-    t->cfg.seq = 3;
-    t->s.ctx->cfg = &t->cfg;
+    model_of(t, 17, text, "b,s");
     t->s.ctx->report = NULL;
-    t->m = model_new(17, ef_printf(t->s.ctx->arena, MODEL_BASE "%s", text));
-    model_input(&t->m, "ids", 7, "b,s");
-    model_input(&t->m, "mask", 7, "b,s");
     model_output(&t->m, "y");
-}
-
-static void
-end(attempt *t)
-{
-    ir_module_free(t->module);
-    fe_unload(t->f);
-    model_free(&t->m);
-    said_close(&t->s);
 }
 
 /* The imported module without names: what it computes. */
 static const char *
-shape_of(attempt *t)
+shape_of(fixture *t)
 {
     ef_buf b = {.arena = t->s.ctx->arena};
-    t->module = model_import(t->s.ctx, &t->m, &t->f);
-    if (!t->module)
-        printf("%s\n", said_text(&t->s));
-    NEED(t->module != NULL);
+    must_import(t);
     for (ir_op *op = ir_first_op(t->module->step); op; op = ir_next_op(op)) {
         ef_putf(&b, "%s", ir_ops[op->code].name);
         for (int i = 0; i < op->nattr; i++)
@@ -95,9 +66,9 @@ shape_of(attempt *t)
 }
 
 static void
-same(attempt *with, const char *plain)
+same(fixture *with, const char *plain)
 {
-    attempt t;
+    fixture t;
     begin(&t, plain);
     CHECK_STR(shape_of(with), shape_of(&t));
     end(&t);
@@ -106,7 +77,7 @@ same(attempt *with, const char *plain)
 
 TEST(calls_of_calls)
 {
-    attempt t;
+    fixture t;
     begin(&t, "w.weight = f32[4,4] ~3 | /h.0: a = com.example::Twice(x, w.weight) | "
               "/h.1: y = com.example::Twice(a, w.weight)");
     function(&t.m, "Once", "v,k", "r", "t = MatMul(v, k) | r = Relu(t)");
@@ -119,7 +90,7 @@ TEST(calls_of_calls)
 
 TEST(attributes_of_the_call_and_defaults)
 {
-    attempt t;
+    fixture t;
     begin(&t, "a = com.example::F(x) alpha=0.5 | b = com.example::F(a) | "
               "y = com.example::F(b) axis=1");
     Onnx__FunctionProto *f =
@@ -139,7 +110,7 @@ TEST(attributes_of_the_call_and_defaults)
 
 TEST(overloads_are_functions_of_their_own)
 {
-    attempt t;
+    fixture t;
     begin(&t, "a = com.example::F(x) | y = com.example::F(a)");
     function(&t.m, "F", "v", "r", "r = Relu(v)");
     function(&t.m, "F", "v", "r", "r = Tanh(v)")->overload = ef_strdup(t.m.a, "2");
@@ -150,7 +121,7 @@ TEST(overloads_are_functions_of_their_own)
 
 TEST(operands_left_out_and_results_unused)
 {
-    attempt t;
+    fixture t;
     begin(&t, "hi = f32[] 0.5 | a, , = com.example::F(x, , hi) | , y, b = "
               "com.example::F(a)");
     function(&t.m, "F", "v,low,high", "r,same,n",
@@ -160,7 +131,7 @@ TEST(operands_left_out_and_results_unused)
 
 TEST(results_that_are_inputs)
 {
-    attempt t;
+    fixture t;
     begin(&t, "a, b = com.example::F(x) | y = Add(a, b)");
     function(&t.m, "F", "v", "v,r", "r = Relu(v)");
     same(&t, "b = Relu(x) | y = Add(x, b)");
@@ -168,7 +139,7 @@ TEST(results_that_are_inputs)
 
 TEST(branches_in_functions)
 {
-    attempt t;
+    fixture t;
     begin(&t, "c = bool[] 1 | y = com.example::F(x, c)");
     function(
         &t.m, "F", "v,c", "r",
@@ -181,7 +152,7 @@ TEST(branches_in_functions)
 /* Names in functions may be those of the graph, or begin like what the importer makes. */
 TEST(names_do_not_meet)
 {
-    attempt t;
+    fixture t;
     begin(&t, "call1/t = Exp(x) | t = com.example::F(call1/t) | y = Add(t, call1/t)");
     function(&t.m, "F", "x", "y", "t = Relu(x) | y = Tanh(t)");
     same(&t, "a = Exp(x) | b = Relu(a) | c = Tanh(b) | y = Add(c, a)");
@@ -190,7 +161,7 @@ TEST(names_do_not_meet)
 /* Nodes of functions are called after the call, so their weights get their names. */
 TEST(scopes_go_through_calls)
 {
-    attempt t;
+    fixture t;
     begin(&t, "onnx::MatMul_7 = f32[4,4] ~3 | /h.0/attn: y = com.example::F(x, "
               "onnx::MatMul_7)");
     function(&t.m, "F", "v,k", "r", "/query/MatMul: r = MatMul(v, k)");
@@ -201,7 +172,7 @@ TEST(scopes_go_through_calls)
 
 TEST(what_is_wrong_with_calls)
 {
-    attempt t;
+    fixture t;
     begin(&t, "y = com.example::F(x, x)");
     function(&t.m, "F", "v", "r", "r = Relu(v)");
     CHECK(!model_import(t.s.ctx, &t.m, &t.f));

@@ -3,6 +3,15 @@
  */
 #include "fixture.h"
 
+/* Imports a model whose output is y. */
+static void
+begin(fixture *t, const char *text)
+{
+    model_of(t, 17, text, "b,s");
+    model_output(&t->m, "y");
+    must_import(t);
+}
+
 TEST(names_of_folded_weights)
 {
     fixture t;
@@ -121,28 +130,11 @@ begin_with(fixture *t, const char *config, const char *text)
     snprintf(path, sizeof path, "/tmp/efficc-config-%ld.json", (long)getpid());
     FILE *file = fopen(path, "w");
     NEED(file && fputs(config, file) >= 0 && !fclose(file));
-    *t = (fixture){.cfg = ef_config_default};
-    said_open(&t->s);
-    t->cfg.batch = 2;
-    t->cfg.seq = 3;
-    t->cfg.hf_config = path;
-    t->s.ctx->cfg = &t->cfg;
-    t->m = model_new(17, ef_printf(t->s.ctx->arena, MODEL_BASE "%s", text));
-    model_input(&t->m, "ids", 7, "b,s");
-    model_input(&t->m, "mask", 7, "b,s");
+    model_of(t, 17, text, "b,s");
     model_output(&t->m, "y");
-    t->module = model_import(t->s.ctx, &t->m, &t->f);
+    t->cfg.hf_config = path;
+    import_it(t);
     remove(path);
-}
-
-static void
-end_with(fixture *t)
-{
-    if (t->module)
-        ir_module_free(t->module);
-    fe_unload(t->f);
-    model_free(&t->m);
-    said_close(&t->s);
 }
 
 /* Number of weights; -1: the model was refused, with these words. */
@@ -153,7 +145,7 @@ weights_with(const char *config, const char *model_text, const char *words)
     begin_with(&t, config, model_text);
     int n = t.module ? weights(&t) : -1;
     CHECK(t.module ? !words : words && strstr(said_text(&t.s), words));
-    end_with(&t);
+    end(&t);
     return n;
 }
 
@@ -165,7 +157,7 @@ has_name(const char *config, const char *model_text, const char *name)
     bool has = false;
     for (int i = 0; t.module && i < t.module->params.n; i++)
         has |= t.module->params.at[i]->hf && !strcmp(t.module->params.at[i]->hf, name);
-    end_with(&t);
+    end(&t);
     return has;
 }
 

@@ -1,57 +1,29 @@
 /* refuse_test.c -- what the importer can not take, and what it says then. */
-#include "model.h"
-#include "test.h"
-#include "tests/unit/said.h"
+#include "fixture.h"
 
-typedef struct attempt {
-    said s;
-    ef_config cfg;
-    model m;
-    fe_model *f;
-    ir_module *module;
-} attempt;
-
-/* A model over `text` with inputs ids and mask of the dims, importing with batch 2 and
- * sequence 3 until cfg is changed. */
+/* With outputs y and x. */
 static void
-begin(attempt *t, int opset, const char *text, const char *dims)
+begin(fixture *t, int opset, const char *text, const char *dims)
 {
-    *t = (attempt){.cfg = ef_config_default};
-    said_open(&t->s);
-    t->cfg.batch = 2;
-    t->cfg.seq = 3;
-    t->s.ctx->cfg = &t->cfg;
-    t->m = model_new(opset, ef_printf(t->s.ctx->arena, MODEL_BASE "%s", text));
-    model_input(&t->m, "ids", 7, dims);
-    model_input(&t->m, "mask", 7, dims);
+    model_of(t, opset, text, dims);
     model_output(&t->m, "y");
     model_output(&t->m, "x");
 }
 
-static void
-end(attempt *t)
-{
-    ir_module_free(t->module);
-    fe_unload(t->f);
-    model_free(&t->m);
-    said_close(&t->s);
-}
-
 /* The import must fail and say the words, once. */
 static void
-refused(attempt *t, const char *words)
+refused(fixture *t, const char *words)
 {
-    t->module = model_import(t->s.ctx, &t->m, &t->f);
+    import_it(t);
     CHECK(t->f != NULL);
     CHECK(t->module == NULL);
     CHECK(said_has(&t->s, words));
 }
 
 static void
-imported(attempt *t)
+imported(fixture *t)
 {
-    t->module = model_import(t->s.ctx, &t->m, &t->f);
-    if (!t->module)
+    if (!import_it(t))
         printf("  %s", said_text(&t->s));
     CHECK(t->module != NULL);
 }
@@ -118,7 +90,7 @@ TEST(operands_and_attributes)
         {13, "y = com.example::Relu(x)", "operator Relu of domain com.example"},
     };
     for (size_t i = 0; i < EF_COUNT(rows); i++) {
-        attempt t;
+        fixture t;
         begin(&t, rows[i].opset, rows[i].text, "b,s");
         refused(&t, rows[i].words);
         CHECK(t.s.ctx->nerror == 1);
@@ -128,7 +100,7 @@ TEST(operands_and_attributes)
 
 TEST(all_unsupported_operators_at_once)
 {
-    attempt t;
+    fixture t;
     begin(&t, 17,
           "a = Loop(x) | b = Loop(a) | c = com.microsoft::Sampling(b) | d = Scan(c) | "
           "e = MaxPool(d) | f = Det(e) | g = Hardmax(f) | h = Lrn(g) | unused = "
@@ -151,7 +123,7 @@ TEST(all_unsupported_operators_at_once)
 
 TEST(every_open_dimension_is_named)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "y = Relu(x)", "batch,tokens");
     t.cfg.batch = t.cfg.seq = 0;
     refused(&t, "dimension batch of ids is not known: give --batch B");
@@ -162,7 +134,7 @@ TEST(every_open_dimension_is_named)
 
 TEST(fixed_dimensions_are_taken)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "y = Relu(x)", "2,8");
     t.cfg.batch = t.cfg.seq = 0;
     imported(&t);
@@ -173,7 +145,7 @@ TEST(fixed_dimensions_are_taken)
 
 TEST(an_option_against_the_file)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "y = Relu(x)", "2,8");
     refused(&t, "input ids: dimension 1 is 8 by the file, but 3 by --seq");
     end(&t);
@@ -181,7 +153,7 @@ TEST(an_option_against_the_file)
 
 TEST(one_name_has_one_size)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "y = Relu(x)", "n,n");
     refused(&t, "dimension 1 (n) is 2 by --batch, but 3 by --seq");
     end(&t);
@@ -189,7 +161,7 @@ TEST(one_name_has_one_size)
 
 TEST(named_dimensions)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "y = Relu(x)", "b,s");
     t.cfg.batch = t.cfg.seq = 0;
     t.cfg.dim = "b=2,s=5";
@@ -208,7 +180,7 @@ TEST(wrong_dim_options)
         {"s=4", "dimension 1 (s) is 4 by --dim, but 3 by --seq"},
     };
     for (size_t i = 0; i < EF_COUNT(rows); i++) {
-        attempt t;
+        fixture t;
         begin(&t, 13, "y = Relu(x)", "b,s");
         t.cfg.dim = rows[i][0];
         refused(&t, rows[i][1]);
@@ -235,7 +207,7 @@ TEST(inputs_that_are_no_tokens)
          "dimension w of window is not known: give --dim w=N", 7},
     };
     for (size_t i = 0; i < EF_COUNT(rows); i++) {
-        attempt t;
+        fixture t;
         begin(&t, 13, rows[i].text, "b,s");
         model_input(&t.m, rows[i].name, rows[i].type, rows[i].dims);
         refused(&t, rows[i].words);
@@ -247,7 +219,7 @@ TEST(inputs_that_are_no_tokens)
  * the present are the new ones. */
 TEST(caches_are_empty)
 {
-    attempt t;
+    fixture t;
     begin(&t, 17,
           "a = i64[1] 1 | k = Unsqueeze(x, a) | all = Concat(past_key_values.0.key, k) "
           "axis=2 | y = If(use_cache_branch) then_branch={yt = Neg(x) -> yt} "
@@ -271,7 +243,7 @@ TEST(caches_are_empty)
 /* efficc inspect: sizes that are not given are made up, those that are hold for all inputs. */
 TEST(any_size_is_the_last_resort)
 {
-    attempt t;
+    fixture t;
     begin(&t, 17, "a = i64[1] 1 | y = Unsqueeze(x, a)", "b,s");
     model_input(&t.m, "past_key_values.0.key", 1, "b,1,past,4");
     model_input(&t.m, "attention_mask", 7, "b,past + s");
@@ -285,7 +257,7 @@ TEST(any_size_is_the_last_resort)
 
 TEST(no_token_ids)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "f = Cast(ids) to=1 | y = Relu(f)", "b,s");
     t.m.p->graph->n_output = 1; /* x, which looks ids up, is no output */
     refused(&t, "no input is looked up in an embedding table");
@@ -294,7 +266,7 @@ TEST(no_token_ids)
 
 TEST(sequence_beyond_the_positions)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13,
           "table.weight = f32[4,4] ~3 | s = Shape(ids) | o = i64[] 1 | z = i64[] 0 | "
           "n = Gather(s, o) | r = Range(z, n, o) | q = Gather(table.weight, r) | "
@@ -308,7 +280,7 @@ TEST(sequence_beyond_the_positions)
 
 TEST(zero_sized_weight)
 {
-    attempt t;
+    fixture t;
     begin(&t, 13, "w = f32[4,0] | v = f32[0,4] | h = MatMul(x, w) | y = MatMul(h, v)",
           "b,s");
     t.module = model_import(t.s.ctx, &t.m, &t.f);

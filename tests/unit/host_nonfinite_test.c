@@ -50,23 +50,13 @@ rows(int n)
 static int
 run_words(start s, int n, char **words)
 {
-    char *argv[48] = {
-        "trainer", "--shuffle",           "false",    "--logging-steps",
-        "1",       "--lr-scheduler-type", "constant", "--overwrite-output-dir"};
-    memcpy(argv + 8, words, (size_t)n * sizeof *words);
+    char *all[48] = {"--shuffle",           "false",    "--logging-steps",       "1",
+                     "--lr-scheduler-type", "constant", "--overwrite-output-dir"};
+    memcpy(all + 7, words, (size_t)n * sizeof *words);
     rt_program p = toy_program();
-    const char *dir = program_folder(s);
-    toy_listen();
-    int code = rt_host_main(n + 8, argv, &p, dir);
-    toy_heard();
-    return code;
+    return toy_run(&p, program_folder(s), n + 7, all);
 }
-#define WORDS(...)                                               \
-    sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]) \
-    {                                                            \
-        __VA_ARGS__                                              \
-    }
-#define RUN(start, ...) run_words(start, WORDS(__VA_ARGS__))
+#define RUN(start, ...) run_words(start, TOY_WORDS(__VA_ARGS__))
 #define DATA(n)         "--train-data", (char *)rows(n)
 #define INTO(name)      "--output-dir", (char *)toy_path(name)
 

@@ -84,25 +84,15 @@ eval(rt_run *r)
 static int
 run_words(int n, char **words)
 {
-    char *argv[48] = {"trainer"};
-    memcpy(argv + 1, words, (size_t)n * sizeof *words);
     rt_program p = toy_program();
     p.micro = micro;
     p.eval = eval;
     happens.nmicro = happens.neval = 0;
-    const char *dir = program_folder();
-    toy_listen();
-    int code = rt_host_main(n + 1, argv, &p, dir);
-    toy_heard();
+    int code = toy_run(&p, program_folder(), n, words);
     happens = (struct happens){0};
     return code;
 }
-#define WORDS(...)                                               \
-    sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]) \
-    {                                                            \
-        __VA_ARGS__                                              \
-    }
-#define RUN(...) run_words(WORDS(__VA_ARGS__))
+#define RUN(...) run_words(TOY_WORDS(__VA_ARGS__))
 /* 17 rows in steps of 5, the last of an epoch 2: micro-batches of 2, 2, 1 and of 2. */
 #define COMMON                                                                        \
     "--train-data", (char *)rows("train", 17), "--eval-data", (char *)rows("dev", 7), \

@@ -297,6 +297,25 @@ toy_forget(void)
     free(toy_said);
 }
 
+/* Words of a command line as (how many, the words). */
+#define TOY_WORDS(...)                                           \
+    sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]) \
+    {                                                            \
+        __VA_ARGS__                                              \
+    }
+
+/* A trainer of p with base.safetensors in dir, run with these words; exit code, toy_said. */
+static inline int
+toy_run(const rt_program *p, const char *dir, int n, char **words)
+{
+    char *argv[56] = {"trainer"};
+    memcpy(argv + 1, words, (size_t)n * sizeof *words);
+    toy_listen();
+    int code = rt_host_main(n + 1, argv, p, dir);
+    toy_heard();
+    return code;
+}
+
 #define TOY_HEARD(text) CHECK(strstr(toy_said, text) != NULL)
 
 /* base.safetensors of these tensors in the order of their names, with its hash. */

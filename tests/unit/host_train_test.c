@@ -51,21 +51,10 @@ train_rows(void)
 static int
 run_words(int n, char **words)
 {
-    char *argv[40] = {"trainer"};
-    memcpy(argv + 1, words, (size_t)n * sizeof *words);
     rt_program p = toy_program();
-    const char *dir = program_folder();
-    toy_listen();
-    int code = rt_host_main(n + 1, argv, &p, dir);
-    toy_heard();
-    return code;
+    return toy_run(&p, program_folder(), n, words);
 }
-#define WORDS(...)                                               \
-    sizeof((char *[]){__VA_ARGS__}) / sizeof(char *), (char *[]) \
-    {                                                            \
-        __VA_ARGS__                                              \
-    }
-#define RUN(...) run_words(WORDS(__VA_ARGS__))
+#define RUN(...) run_words(TOY_WORDS(__VA_ARGS__))
 #define COMMON                                                                     \
     "--train-data", (char *)train_rows(), "--shuffle", "false", "--logging-steps", \
         "1", "--learning-rate", "1e-2", "--lr-scheduler-type", "constant"
