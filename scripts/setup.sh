@@ -2,7 +2,7 @@
 # Installs what building and testing efficc needs on Debian 12 or later: compiler, CMake, and the libraries behind the
 # ONNX reader (protobuf-c), JSON (cJSON), checksums (xxHash), matrix products (oneDNN) and the tests (CUnit). Does nothing where all is there.
 #
-#   scripts/setup.sh --fuzz    also clang with its libFuzzer, without which scripts/test.sh skips the fuzz targets
+#   scripts/setup.sh --fuzz    also clang with its libFuzzer, for the fuzz targets; scripts/test.sh asks for it but in its quick tier
 set -euo pipefail
 case ${1:-} in "" | --fuzz) ;; *)
     echo "setup: no option '$1'; there is --fuzz" >&2
