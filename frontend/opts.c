@@ -19,6 +19,7 @@ static const fe_fact words[] = {
     {"lora-scale", "alpha/r,alpha,alpha/sqrt(r)"},
     {"target", "cpu"},
     {"verify", "each,end,none"},
+    {"residual", "f32,bf16"},
     {NULL, NULL},
 };
 
@@ -27,8 +28,6 @@ static const fe_fact alone[] = {{"verify", "each"}, {NULL, NULL}};
 
 /* What people try although it is not there. */
 static const fe_fact absent[] = {
-    {"bf16", "fp32 is the only precision yet"},
-    {"fp16", "fp32 is the only precision yet"},
     {"gradient-checkpointing",
      "recomputation is not there yet: lower --batch or --seq"},
     {NULL, NULL},
@@ -131,6 +130,10 @@ finish(fe_line *l, ef_config *c)
         else
             c->input = l->operands.at[i];
     check_dims(l, c);
+    if (c->bf16 || c->fp16 || c->dropout > 0 || c->lora_dropout > 0 ||
+        strcmp(c->residual, ef_config_default.residual))
+        l->ok = ef_error(l->ctx, NULL, E_OPT_VALUE, "bf16",
+                         "precision and dropout are not there yet");
     if (l->ok && c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
         fe_line_bad(l, fe_line_option(l, "lora-alpha"),
                     "%g is more than a million times the rank, %" PRId64, c->lora_alpha,

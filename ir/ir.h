@@ -121,7 +121,10 @@ typedef enum ir_pclass {
     IR_FROZEN, /* a weight that is not trained */
     IR_CONST,  /* not a weight: folded tables, masks */
     IR_GRAD,   /* gradient buffer of `of` */
-    IR_STATE   /* optimizer state of `of` */
+    IR_STATE,  /* optimizer state of `of` */
+    IR_IMAGE,  /* `of`, trained or frozen, in the compute type; kept so by optim */
+    IR_SCALER, /* state of the loss scaler of fp16, f32[4], in unit 0; see op rescale */
+    IR_NCLASSES
 } ir_pclass;
 
 /* What a param is for; decides names in the trainer's results. */
@@ -155,7 +158,7 @@ struct ir_param {
     int64_t part_start, part_len, part_of; /* rows [start, start+len) of part_of */
     /* or part_len rows in blocks of part_block, part_stride apart; 0: they are together */
     int64_t part_block, part_stride;
-    ir_param *of;    /* IR_GRAD, IR_STATE */
+    ir_param *of;    /* IR_GRAD, IR_STATE, IR_IMAGE */
     int64_t offset;  /* plan: bytes into the unit's buffer of its class; -1: none */
     const char *loc; /* where the initializer stands; the same use as ir_op.loc */
 };

@@ -44,7 +44,7 @@ void ir_op_arg(ir_op *, int i, ir_value *);          /* first setting of operand
 void ir_op_name(ir_op *, int i, const char *unique); /* result i takes the name */
 
 /* ---- print.c: words of the text form, for the parser and messages ---- */
-extern const char *const ir_phase_word[3], *const ir_class_word[5],
+extern const char *const ir_phase_word[3], *const ir_class_word[IR_NCLASSES],
                                                *const ir_role_word[5];
 extern const char *const ir_init_word[6]; /* NULL where the text has no word for it */
 void ir_put_quoted(ef_buf *, const char *);

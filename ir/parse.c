@@ -227,7 +227,7 @@ parse_param(parser *ps)
         ir_lex_fail(lx, at, "parameter $%s exists already", name);
     ir_lex_want(lx, ":");
     const ir_type *t = ir_lex_type(lx);
-    int cls = ir_lex_choice(lx, "a class of parameters", 5, ir_class_word);
+    int cls = ir_lex_choice(lx, "a class of parameters", IR_NCLASSES, ir_class_word);
     int unit = parse_in_unit(ps);
     if (lx->bad) {
         ef_map_set(ps->m->arena, &ps->lost_params, name, ps);

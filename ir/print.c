@@ -7,7 +7,8 @@
 #include "ir_int.h"
 
 const char *const ir_phase_word[3] = {"fwd", "bwd", "update"};
-const char *const ir_class_word[5] = {"train", "frozen", "const", "grad", "state"};
+const char *const ir_class_word[IR_NCLASSES] = {"train", "frozen", "const", "grad",
+                                                "state", "image",  "scaler"};
 const char *const ir_role_word[5] = {"base", "lora_a", "lora_b", "head", "module"};
 const char *const ir_init_word[6] = {NULL, "file", NULL, "zero", "kaiming", "normal"};
 

@@ -441,3 +441,14 @@ sh_optim(ef_ctx *ctx, const ir_op *op, const ir_type **out)
             ir_need_type(ctx, op, i, ir_type_with(ctx, arg(op, 0), arg(op, i)->dtype));
     return why ? why : ir_need_type(ctx, op, 4, scalar(ctx, IR_F32));
 }
+
+/* norm2, and the loss scaler where there is one. */
+const char *
+sh_clip_scale(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = NULL;
+    if (op->narg > 1)
+        why = ir_need_type(ctx, op, 1, ir_type_get(ctx, IR_F32, 1, (int64_t[]){4}));
+    out[0] = arg(op, 0);
+    return why;
+}

@@ -16,12 +16,25 @@ put_facts(FILE *f, unsigned facts)
             fprintf(f, "%s%s", pass_fact_name[bit], facts >> 1 ? " " : "");
 }
 
+/* Under which options the pass runs; NULL: always. */
+static const char *
+option_of(const pass_row *row)
+{
+    static const char *const option[] = {[LORA] = "with --lora-r",
+                                         [UNPAD] = "without --no-unpad",
+                                         [LOW] = "with --bf16 or --fp16",
+                                         [FP16] = "with --fp16"};
+    return row->when == ALWAYS ? NULL : option[row->when];
+}
+
 void
 pass_list(FILE *f)
 {
-    for (int i = 0; i < pass_count; i++)
-        fprintf(f, "  %-10s %s%s\n", pass_table[i].name, pass_table[i].summary,
-                pass_table[i].lora ? " (with --lora-r)" : "");
+    for (int i = 0; i < pass_count; i++) {
+        const char *option = option_of(&pass_table[i]);
+        fprintf(f, option ? "  %-10s %s (%s)\n" : "  %-10s %s\n", pass_table[i].name,
+                pass_table[i].summary, option);
+    }
 }
 
 static void
@@ -39,7 +52,7 @@ put_passes(FILE *f)
             put_facts(f, sets[k]);
             fputs(" |", f);
         }
-        fprintf(f, " %s | %s |\n", row->lora ? "with --lora-r" : "always",
+        fprintf(f, " %s | %s |\n", option_of(row) ? option_of(row) : "always",
                 row->summary);
     }
 }

@@ -19,11 +19,9 @@
 
 #include "pass_int.h"
 
-enum { ALWAYS, LORA }; /* the column `when` */
-
 const pass_row pass_table[] = {
 #define PASS(name, needs, gives, breaks, when, summary) \
-    {#name, pass_##name, needs, gives, breaks, when == LORA, summary},
+    {#name, pass_##name, needs, gives, breaks, when, summary},
 #define ORDER(a, b, why)
 #include "passes.def"
 #undef PASS
@@ -326,7 +324,19 @@ forget_plan(ir_module *m)
 static bool
 skips(const manager *g, const pass_row *row)
 {
-    return row->lora && !g->cfg->lora_r;
+    const ef_config *c = g->cfg;
+    switch (row->when) {
+    case LORA:
+        return !c->lora_r;
+    case UNPAD:
+        return !c->unpad;
+    case LOW:
+        return !c->bf16 && !c->fp16;
+    case FP16:
+        return !c->fp16;
+    default:
+        return false;
+    }
 }
 
 /* The pipeline behind the last pass that ran. *stopped: at --stop-after. */

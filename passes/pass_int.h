@@ -5,11 +5,19 @@
 #include "pass.h"
 
 /* ---- pass.c ---- */
+typedef enum pass_when {
+    ALWAYS,
+    LORA,
+    UNPAD,
+    LOW,
+    FP16
+} pass_when; /* see passes.def */
+
 typedef struct pass_row { /* one row of passes.def */
     const char *name;
     pass_fn *run;
     unsigned needs, gives, breaks; /* sets of pass_fact */
-    bool lora;                     /* only where the options ask for LoRA */
+    pass_when when;
     const char *summary;
 } pass_row;
 extern const pass_row pass_table[];
