@@ -313,7 +313,7 @@ lw_lora_add(cg *c, const ir_op *op)
     ir_columns at = ir_adapted_columns(op, b->dim[0]);
     if (!c->dry && cg_offset(op->res[0]) != cg_offset(op->arg[0]))
         cg_call(c, "rt_copy", "%s, %s, %lld", y, x,
-                (long long)ir_type_count(op->res[0]->type));
+                (long long)ir_type_bytes(op->res[0]->type));
     rt_gemm_desc d = plain_gemm(cg_rows(op->arg[0]), at.width, b->dim[1], false, true);
     d.ldc = cg_last(op->arg[0]);
     d.alpha = (float)ir_attr_num(op, IR_ATTR_by, 1);
@@ -471,7 +471,7 @@ lw_gather_grad(cg *c, const ir_op *op)
 {
     const ir_type *x = op->res[0]->type;
     int axis = (int)ir_attr_int(op, IR_ATTR_axis, 0);
-    cg_call(c, "rt_gather_grad", "%s, %s, %s, %lld, %lld, %lld, %lld",
+    cg_call(c, "rt_gather_grad", "%s, %s, %s, %lld, %lld, %lld, %lld, RT_F32",
             cg_res(c, op, 0, IR_F32), cg_arg(c, op, 0, IR_F32),
             cg_arg(c, op, 1, IR_I64), (long long)cg_product(x, 0, axis),
             (long long)x->dim[axis], (long long)cg_product(x, axis + 1, x->rank),

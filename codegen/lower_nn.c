@@ -13,7 +13,7 @@ sizes(cg *c, const ir_value *v)
 void
 lw_embed(cg *c, const ir_op *op)
 {
-    cg_call(c, "rt_embed", "%s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+    cg_call(c, "rt_embed", "%s, RT_F32, %s, RT_F32, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_I64), sizes(c, op->res[0]));
 }
 
@@ -23,7 +23,7 @@ lw_embed_grad(cg *c, const ir_op *op)
     int64_t rows = cg_rows(op->arg[0]), h = cg_last(op->arg[0]);
     int64_t v = op->res[0]->type->dim[0];
     const char *ws = cg_scratch(c, rt_embed_grad_scratch(rows, h, v, c->threads));
-    cg_call(c, "rt_embed_grad", "%s, %s, %s, %lld, %lld, %lld, %s, %s",
+    cg_call(c, "rt_embed_grad", "%s, %s, RT_F32, %s, %lld, %lld, %lld, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_arg(c, op, 0, IR_F32),
             cg_arg(c, op, 1, IR_I64), (long long)rows, (long long)h, (long long)v,
             cg_adds(op, 0) ? "true" : "false", ws);
@@ -31,14 +31,22 @@ lw_embed_grad(cg *c, const ir_op *op)
 
 /* ---- rows ---- */
 
+/* Description of a norm of x with result y. */
+static const char *
+norm(cg *c, const ir_op *op, const ir_value *x, const ir_value *y)
+{
+    (void)y;
+    return ef_printf(c->arena, "&(rt_norm){%s, RT_F32, RT_F32, %s}", sizes(c, x),
+                     cg_float(c->arena, ir_attr_num(op, IR_ATTR_eps, 0)));
+}
+
 void
 lw_layernorm(cg *c, const ir_op *op)
 {
-    cg_call(c, "rt_layernorm", "%s, %s, %s, %s, %s, %s, %s, %s",
-            cg_res(c, op, 0, IR_F32), cg_res(c, op, 1, IR_F32),
-            cg_res(c, op, 2, IR_F32), cg_arg(c, op, 0, IR_F32),
-            cg_arg(c, op, 1, IR_F32), cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]),
-            cg_float(c->arena, ir_attr_num(op, IR_ATTR_eps, 0)));
+    cg_call(c, "rt_layernorm", "%s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+            cg_res(c, op, 1, IR_F32), cg_res(c, op, 2, IR_F32),
+            cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
+            cg_arg(c, op, 2, IR_F32), norm(c, op, op->arg[0], op->res[0]));
 }
 
 void
@@ -47,7 +55,8 @@ lw_layernorm_dx(cg *c, const ir_op *op)
     cg_call(c, "rt_layernorm_dx", "%s, %s, %s, %s, %s, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_arg(c, op, 0, IR_F32),
             cg_arg(c, op, 1, IR_F32), cg_arg(c, op, 2, IR_F32),
-            cg_arg(c, op, 3, IR_F32), cg_arg(c, op, 4, IR_F32), sizes(c, op->arg[0]));
+            cg_arg(c, op, 3, IR_F32), cg_arg(c, op, 4, IR_F32),
+            norm(c, op, op->arg[1], op->arg[0]));
 }
 
 void
@@ -58,17 +67,17 @@ lw_layernorm_dwb(cg *c, const ir_op *op)
     cg_call(c, "rt_layernorm_dwb", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_res(c, op, 1, IR_F32),
             cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
-            cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32), sizes(c, op->arg[0]),
-            cg_adds(op, 0) ? "true" : "false", cg_adds(op, 1) ? "true" : "false", ws);
+            cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32),
+            norm(c, op, op->arg[1], op->arg[0]), cg_adds(op, 0) ? "true" : "false",
+            cg_adds(op, 1) ? "true" : "false", ws);
 }
 
 void
 lw_rmsnorm(cg *c, const ir_op *op)
 {
-    cg_call(c, "rt_rmsnorm", "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
+    cg_call(c, "rt_rmsnorm", "%s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_res(c, op, 1, IR_F32), cg_arg(c, op, 0, IR_F32),
-            cg_arg(c, op, 1, IR_F32), sizes(c, op->arg[0]),
-            cg_float(c->arena, ir_attr_num(op, IR_ATTR_eps, 0)));
+            cg_arg(c, op, 1, IR_F32), norm(c, op, op->arg[0], op->res[0]));
 }
 
 void
@@ -76,7 +85,8 @@ lw_rmsnorm_dx(cg *c, const ir_op *op)
 {
     cg_call(c, "rt_rmsnorm_dx", "%s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
-            cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32), sizes(c, op->arg[0]));
+            cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32),
+            norm(c, op, op->arg[1], op->arg[0]));
 }
 
 void
@@ -86,7 +96,7 @@ lw_rmsnorm_dw(cg *c, const ir_op *op)
     const char *ws = cg_scratch(c, rt_rmsnorm_dw_scratch(rows, cols, c->threads));
     cg_call(c, "rt_rmsnorm_dw", "%s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_arg(c, op, 0, IR_F32), cg_arg(c, op, 1, IR_F32),
-            cg_arg(c, op, 2, IR_F32), sizes(c, op->arg[0]),
+            cg_arg(c, op, 2, IR_F32), norm(c, op, op->arg[1], op->arg[0]),
             cg_adds(op, 0) ? "true" : "false", ws);
 }
 
@@ -150,7 +160,7 @@ static void
 column_sum(cg *c, const ir_op *op, const stage *s)
 {
     const char *ws = cg_scratch(c, rt_colsum_scratch(s->n, s->inner, c->threads));
-    cg_call(c, "rt_colsum", "%s, %s, %lld, %lld, %lld, %s, %s",
+    cg_call(c, "rt_colsum", "%s, %s, RT_F32, %lld, %lld, %lld, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_arg(c, op, 0, IR_F32), (long long)s->n,
             (long long)s->inner, (long long)s->inner, cg_adds(op, 0) ? "true" : "false",
             ws);
@@ -253,8 +263,9 @@ lw_attention(cg *c, const ir_op *op)
     const char *v = cg_arg(c, op, 2, IR_F32);
     const char *mask = op->narg > 3 ? cg_arg(c, op, 3, IR_I64) : "NULL";
     if (!c->dry && !c->why)
-        cg_call(c, "rt_attention", "%s, %s, %s, %s, %s, %s, &%s, %s", y, lse, q, k, v,
-                mask, attn_name(c, &a), ws);
+        cg_call(c, "rt_attention",
+                "%s, %s, %s, %s, %s, &(rt_attn_at){.mask = %s}, &%s, %s", y, lse, q, k,
+                v, mask, attn_name(c, &a), ws);
 }
 
 /* Zeroes result i where the heads' columns do not cover it. */
@@ -283,7 +294,8 @@ lw_attention_grad(cg *c, const ir_op *op)
         return;
     for (int i = 0; i < op->nres; i++)
         clear_gaps(c, op, i, packed ? nq + 2 * nkv : i == 0 ? nq : nkv);
-    cg_call(c, "rt_attention_grad", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, &%s, %s",
+    cg_call(c, "rt_attention_grad",
+            "%s, %s, %s, %s, %s, %s, %s, %s, %s, &(rt_attn_at){.mask = %s}, &%s, %s",
             d[0], d[1], d[2], x[0], x[1], x[2], x[3], x[4], x[5], mask,
             attn_name(c, &a), ws);
 }
@@ -355,8 +367,8 @@ head_operands(cg *c, const ir_op *op, bool grad)
     int64_t rows = cg_rows(op->arg[0]), h = cg_last(op->arg[0]), v = w->dim[tb ? 0 : 1];
     int64_t chunk = ir_attr_int(op, IR_ATTR_chunk, 0);
     chunk = chunk && chunk < rows ? chunk : rows;
-    const char *ws =
-        cg_scratch(c, rt_head_ce_scratch(rows, h, v, chunk, grad, c->threads));
+    rt_head d = {.rows = rows, .h = h, .v = v, .chunk = chunk, .tb = tb};
+    const char *ws = cg_scratch(c, rt_head_ce_scratch(&d, grad, c->threads));
     const char *x = cg_arg(c, op, 0, IR_F32), *weight = cg_arg(c, op, 1, IR_F32);
     const char *targets = cg_arg(c, op, 2, IR_I64), *scale = cg_arg(c, op, 3, IR_F32);
     const char *bias = op->narg > 4 ? cg_arg(c, op, 4, IR_F32) : "NULL";

@@ -61,7 +61,7 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
     field(&b, "init", init[p->init]);
     ef_putf(&b, ", .unit = %d, .offset = %" PRId64 ", .n = %" PRId64, p->unit,
             p->offset, ir_type_count(t));
-    ef_putf(&b, ", .rank = %d", t->rank);
+    ef_putf(&b, ", .image = -1, .rank = %d", t->rank);
     if (t->rank)
         ef_putf(&b, ", .dim = {%s}", cg_ints(a, t->rank, t->dim));
     if (p->module)
@@ -108,7 +108,8 @@ cg_unit_bytes(const ir_module *m, int unit, rt_class cls)
 {
     static const ir_pclass of[RT_NCLASSES] = {
         [RT_TRAIN] = IR_TRAIN,   [RT_GRAD] = IR_TRAIN,    [RT_STATE_M] = IR_TRAIN,
-        [RT_STATE_V] = IR_TRAIN, [RT_FROZEN] = IR_FROZEN, [RT_CONST] = IR_CONST};
+        [RT_STATE_V] = IR_TRAIN, [RT_FROZEN] = IR_FROZEN, [RT_CONST] = IR_CONST,
+        [RT_IMAGE] = IR_IMAGE,   [RT_SCALER] = IR_SCALER};
     int64_t end = 0;
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
@@ -414,6 +415,7 @@ cg_program(cg *c, ef_buf *b)
     cg_code(b, 0, ends_list(c, "modules_to_save", nsaved, saved));
     ef_puts(b, "\nstatic const rt_program program = {\n    .abi = RT_ABI,\n");
     ef_putf(b, "    .efficc = %s,\n", cg_string(c->arena, EFFICC_VERSION));
+    ef_puts(b, "    .pin = -1,\n");
     put_facts(c, b);
     ef_putf(b, "    .hash = \"%s\",\n", cg_hash(c->m, c->arena));
     ef_putf(b, "    .threads = %d,\n    .cpu_features = cpu_features,\n", c->threads);

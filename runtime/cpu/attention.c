@@ -164,10 +164,10 @@ head_task(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t part,
 }
 
 void
-rt_attention(rt_stream *s, float *y, float *lse, const float *q, const float *k,
-             const float *v, const int64_t *mask, const rt_attn *a, void *scratch)
+rt_attention(rt_stream *s, void *y, float *lse, const void *q, const void *k,
+             const void *v, const rt_attn_at *at, const rt_attn *a, void *scratch)
 {
-    fwd_call call = {a, q, k, v, mask, y, lse};
+    fwd_call call = {a, q, k, v, at->mask, y, lse};
     int64_t bh = a->batch * a->heads, blocks = (a->seq + QB - 1) / QB;
     int64_t parts = rt_min(blocks, (4 * s->threads + bh - 1) / bh);
     int64_t floats = space_of(a, NULL).floats;

@@ -170,12 +170,12 @@ key_head_task(const bwd_call *t, const bwd_space *f, int64_t b, int64_t kh)
 }
 
 void
-rt_attention_grad(rt_stream *s, float *dq, float *dk, float *dv, const float *dy,
-                  const float *q, const float *k, const float *v, const float *y,
-                  const float *lse, const int64_t *mask, const rt_attn *a,
+rt_attention_grad(rt_stream *s, void *dq, void *dk, void *dv, const void *dy,
+                  const void *q, const void *k, const void *v, const void *y,
+                  const float *lse, const rt_attn_at *at, const rt_attn *a,
                   void *scratch)
 {
-    bwd_call call = {a, q, k, v, y, lse, dy, mask, dq, dk, dv};
+    bwd_call call = {a, q, k, v, y, lse, dy, at->mask, dq, dk, dv};
     int64_t floats = space_of(a, NULL).floats;
     int team = rt_team(s, a->batch * a->heads * a->seq * a->seq);
 #pragma omp parallel num_threads(team)

@@ -8,9 +8,12 @@
 enum { COLS = 64 }; /* columns that one task adds up: whole cache lines */
 
 void
-rt_embed(rt_stream *s, float *y, const float *table, const int64_t *ids, int64_t rows,
-         int64_t h)
+rt_embed(rt_stream *s, void *out, rt_dtype to, const void *in, rt_dtype from,
+         const int64_t *ids, int64_t rows, int64_t h)
 {
+    float *y = out;
+    const float *table = in;
+    (void)to, (void)from;
     int team = rt_team(s, rows * h);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++)
@@ -45,10 +48,11 @@ add_rows(const rows_sum *s, int64_t c)
 }
 
 void
-rt_embed_grad(rt_stream *s, float *dtable, const float *dy, const int64_t *ids,
-              int64_t rows, int64_t h, int64_t v, bool add, void *scratch)
+rt_embed_grad(rt_stream *s, float *dtable, const void *dy, rt_dtype type,
+              const int64_t *ids, int64_t rows, int64_t h, int64_t v, bool add,
+              void *scratch)
 {
-    (void)scratch;
+    (void)scratch, (void)type;
     if (!add)
         rt_zero(s, dtable, v * h * (int64_t)sizeof *dtable);
     rows_sum sum = {dtable, dy, ids, v, rows, h};
@@ -74,9 +78,12 @@ rt_gather(rt_stream *s, void *y, const void *x, const int64_t *idx, int64_t oute
 }
 
 void
-rt_gather_grad(rt_stream *s, float *dx, const float *dy, const int64_t *idx,
-               int64_t outer, int64_t n, int64_t inner, int64_t m)
+rt_gather_grad(rt_stream *s, void *to, const void *from, const int64_t *idx,
+               int64_t outer, int64_t n, int64_t inner, int64_t m, rt_dtype type)
 {
+    float *dx = to;
+    const float *dy = from;
+    (void)type;
     int64_t nc = (inner + COLS - 1) / COLS;
     rt_zero(s, dx, outer * n * inner * (int64_t)sizeof *dx);
     int team = rt_team(s, outer * m * inner);

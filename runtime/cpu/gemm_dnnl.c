@@ -243,8 +243,8 @@ own_product(const rt_gemm_desc *d)
 }
 
 void
-rt_gemm(rt_stream *s, int i, float *c, const float *a, const float *b,
-        const float *bias, void *scratch)
+rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float *bias,
+        void *scratch)
 {
     gemm_obj *o = &s->gemm->obj[i];
     void *space = o->more ? o->more : scratch;

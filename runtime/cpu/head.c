@@ -45,12 +45,10 @@ space_of(const rt_head *d, bool grad, void *base)
 }
 
 int64_t
-rt_head_ce_scratch(int64_t rows, int64_t h, int64_t v, int64_t chunk, bool grad,
-                   int threads)
+rt_head_ce_scratch(const rt_head *d, bool grad, int threads)
 {
     (void)threads;
-    rt_head d = {rows, h, v, chunk, false};
-    return space_of(&d, grad, NULL).bytes;
+    return space_of(d, grad, NULL).bytes;
 }
 
 static int64_t
@@ -130,7 +128,7 @@ chunk_eval(const head_call *c, int64_t *right, int64_t *pred, float *losses)
 
 void
 rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, float *losses,
-           const float *x, const float *w, const int64_t *targets, const float *scale,
+           const void *x, const void *w, const int64_t *targets, const float *scale,
            const float *bias, const rt_head *d, void *scratch)
 {
     head_call c = {s,    d, space_of(d, false, scratch), x, w, bias, targets, *scale,
@@ -221,8 +219,8 @@ chunk_dw(const head_call *c, float *dw)
 }
 
 void
-rt_head_ce_grad(rt_stream *s, float *loss, float *dx, float *dw, float *dbias,
-                const float *x, const float *w, const int64_t *targets,
+rt_head_ce_grad(rt_stream *s, float *loss, void *dx, float *dw, float *dbias,
+                const void *x, const void *w, const int64_t *targets,
                 const float *scale, const float *bias, const rt_head *d, void *scratch)
 {
     head_call c = {s,    d, space_of(d, true, scratch), x, w, bias, targets, *scale,
@@ -230,7 +228,7 @@ rt_head_ce_grad(rt_stream *s, float *loss, float *dx, float *dw, float *dbias,
     int64_t n = supervised(c.p.row, targets, d->rows);
     double total = 0;
     if (n < d->rows)
-        rt_zero(s, dx, d->rows * d->h * (int64_t)sizeof *dx);
+        rt_zero(s, dx, d->rows * d->h * (int64_t)sizeof(float));
     for (int64_t i = 0; i < n; i += d->chunk) {
         c.row = c.p.row + i;
         c.n = rt_min(d->chunk, n - i);
@@ -240,7 +238,7 @@ rt_head_ce_grad(rt_stream *s, float *loss, float *dx, float *dw, float *dbias,
         if (dw)
             chunk_dw(&c, dw);
         if (dbias)
-            rt_colsum(s, dbias, c.p.logits, c.n, d->v, c.p.ld, true, c.p.sum);
+            rt_colsum(s, dbias, c.p.logits, RT_F32, c.n, d->v, c.p.ld, true, c.p.sum);
     }
     *loss = (float)(total * (double)*scale);
 }

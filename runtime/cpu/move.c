@@ -12,11 +12,12 @@ rt_zero(rt_stream *s, void *y, int64_t bytes)
 }
 
 void
-rt_copy(rt_stream *s, float *y, const float *x, int64_t n)
+rt_copy(rt_stream *s, void *y, const void *x, int64_t bytes)
 {
-#pragma omp parallel for schedule(static) num_threads(rt_team(s, n))
-    for (int64_t i = 0; i < n; i += PIECE)
-        memcpy(y + i, x + i, (size_t)rt_min(PIECE, n - i) * sizeof *y);
+    enum { CHUNK = 4 * PIECE };
+#pragma omp parallel for schedule(static) num_threads(rt_team(s, bytes / 4))
+    for (int64_t i = 0; i < bytes; i += CHUNK)
+        memcpy((char *)y + i, (const char *)x + i, (size_t)rt_min(CHUNK, bytes - i));
 }
 
 void

@@ -38,9 +38,12 @@ row_rstd(const float *x, float mean, int64_t cols, float eps)
 }
 
 void
-rt_layernorm(rt_stream *s, float *y, float *mean, float *rstd, const float *x,
-             const float *w, const float *b, int64_t rows, int64_t cols, float eps)
+rt_layernorm(rt_stream *s, void *to, float *mean, float *rstd, const void *from,
+             const float *w, const float *b, const rt_norm *n)
 {
+    int64_t rows = n->rows, cols = n->cols;
+    const float *x = from, eps = n->eps;
+    float *y = to;
     int team = rt_team(s, rows * cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
@@ -59,9 +62,12 @@ rt_layernorm(rt_stream *s, float *y, float *mean, float *rstd, const float *x,
 }
 
 void
-rt_rmsnorm(rt_stream *s, float *y, float *rstd, const float *x, const float *w,
-           int64_t rows, int64_t cols, float eps)
+rt_rmsnorm(rt_stream *s, void *to, float *rstd, const void *from, const float *w,
+           const rt_norm *n)
 {
+    int64_t rows = n->rows, cols = n->cols;
+    const float *x = from, eps = n->eps;
+    float *y = to;
     int team = rt_team(s, rows * cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
@@ -110,10 +116,12 @@ dx_row(float *dx, const ln_row *row, bool centred)
 }
 
 void
-rt_layernorm_dx(rt_stream *s, float *dx, const float *dy, const float *x,
-                const float *w, const float *mean, const float *rstd, int64_t rows,
-                int64_t cols)
+rt_layernorm_dx(rt_stream *s, void *to, const void *grad, const void *from,
+                const float *w, const float *mean, const float *rstd, const rt_norm *n)
 {
+    int64_t rows = n->rows, cols = n->cols;
+    const float *dy = grad, *x = from;
+    float *dx = to;
     int team = rt_team(s, rows * cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
@@ -123,9 +131,12 @@ rt_layernorm_dx(rt_stream *s, float *dx, const float *dy, const float *x,
 }
 
 void
-rt_rmsnorm_dx(rt_stream *s, float *dx, const float *dy, const float *x, const float *w,
-              const float *rstd, int64_t rows, int64_t cols)
+rt_rmsnorm_dx(rt_stream *s, void *to, const void *grad, const void *from,
+              const float *w, const float *rstd, const rt_norm *n)
 {
+    int64_t rows = n->rows, cols = n->cols;
+    const float *dy = grad, *x = from;
+    float *dx = to;
     int team = rt_team(s, rows * cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < rows; r++) {
@@ -192,12 +203,12 @@ partial_sums(rt_stream *s, const ln_grad *g, float *pw, float *pb)
 }
 
 void
-rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const float *dy, const float *x,
-                 const float *mean, const float *rstd, int64_t rows, int64_t cols,
-                 bool add_w, bool add_b, void *scratch)
+rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const void *dy, const void *x,
+                 const float *mean, const float *rstd, const rt_norm *n, bool add_w,
+                 bool add_b, void *scratch)
 {
-    ln_grad g = {dy, x, mean, rstd, rows, cols};
-    int64_t nb = rt_row_blocks(rows);
+    ln_grad g = {dy, x, mean, rstd, n->rows, n->cols};
+    int64_t nb = rt_row_blocks(n->rows), cols = n->cols;
     float *pw = scratch, *pb = pw + nb * cols;
     partial_sums(s, &g, pw, pb);
     if (dw)
@@ -207,10 +218,10 @@ rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const float *dy, const floa
 }
 
 void
-rt_rmsnorm_dw(rt_stream *s, float *dw, const float *dy, const float *x,
-              const float *rstd, int64_t rows, int64_t cols, bool add, void *scratch)
+rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const float *rstd,
+              const rt_norm *n, bool add, void *scratch)
 {
-    ln_grad g = {dy, x, NULL, rstd, rows, cols};
+    ln_grad g = {dy, x, NULL, rstd, n->rows, n->cols};
     partial_sums(s, &g, scratch, NULL);
-    rt_sum_partials(s, dw, scratch, rt_row_blocks(rows), cols, add);
+    rt_sum_partials(s, dw, scratch, rt_row_blocks(n->rows), n->cols, add);
 }

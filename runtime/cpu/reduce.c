@@ -40,9 +40,11 @@ rt_colsum_scratch(int64_t rows, int64_t cols, int threads)
 }
 
 void
-rt_colsum(rt_stream *s, float *y, const float *x, int64_t rows, int64_t cols,
-          int64_t ld, bool add, void *scratch)
+rt_colsum(rt_stream *s, float *y, const void *in, rt_dtype type, int64_t rows,
+          int64_t cols, int64_t ld, bool add, void *scratch)
 {
+    const float *x = in;
+    (void)type;
     int64_t nb = rt_row_blocks(rows), nc = (cols + RT_COL_CHUNK - 1) / RT_COL_CHUNK;
     float *part = scratch;
     int team = rt_team(s, rows * cols);

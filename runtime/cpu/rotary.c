@@ -27,9 +27,11 @@ turn(float *x, const float *c, const float *s, int64_t half, bool back)
 }
 
 void
-rt_rotary(rt_stream *st, float *y, const float *x, const float *cos, const float *sin,
+rt_rotary(rt_stream *st, void *out, const void *in, const float *cos, const float *sin,
           const rt_turn *t)
 {
+    float *y = out;
+    const float *x = in;
     int team = rt_team(st, t->rows * t->cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t i = 0; i < t->rows; i++) {

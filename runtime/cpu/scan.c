@@ -6,10 +6,11 @@
 #include <math.h>
 
 rt_scan
-rt_scan_floats(rt_stream *s, const float *x, int64_t n)
+rt_scan_floats(rt_stream *s, const void *in, rt_dtype type, int64_t n)
 {
     rt_scan r = {.nan_at = -1, .inf_at = -1};
-    (void)s;
+    const float *x = in;
+    (void)s, (void)type;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(x[i])) {
             r.largest = fmaxf(r.largest, fabsf(x[i]));

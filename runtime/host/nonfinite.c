@@ -32,7 +32,7 @@ scan(const rt_run *run, const rt_tensor *t)
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++)
         n *= t->dim[i];
-    return rt_scan_floats(run->compute, (const float *)(base + t->offset), n);
+    return rt_scan_floats(run->compute, base + t->offset, t->dtype, n);
 }
 
 static bool
@@ -175,7 +175,7 @@ put_without_op(rt_text *out, rt_run *run, const rt_bad_step *b)
         if (p->param[i].cls != RT_TRAIN)
             continue;
         const float *g = rt_param_grad(run, &p->param[i]);
-        rt_scan s = rt_scan_floats(run->compute, g, p->param[i].n);
+        rt_scan s = rt_scan_floats(run->compute, g, RT_F32, p->param[i].n);
         if (s.largest <= largest)
             continue;
         largest = s.largest;

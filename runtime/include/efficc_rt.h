@@ -5,8 +5,10 @@
  * allocates in a step: buffers come from the plan, library objects are made at start.
  *
  * Conventions: the first argument is the stream; then results, then operands, then sizes.
- * Tensors are dense and row-major, shapes stand in comments as [rows, cols]; float is the
- * only element type yet, token data is int64_t. No kernel depends on the thread count:
+ * Tensors are dense and row-major, shapes stand in comments as [rows, cols]. `float *` is
+ * float; `void *` holds elements of the rt_dtype that the call's description says: float, or
+ * a low type, which is 16 bits in memory and float in all arithmetic, rounded to nearest even
+ * when it is stored. Token data is int64_t. No kernel depends on the thread count:
  * reductions use a fixed number of blocks. A pointer may not overlap another, except where
  * it says "may be".
  */
@@ -17,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI = 3, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8 };
+enum { RT_ABI = 4, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8, RT_SIZES = 8 };
 
 /* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
  * flight; none exists on one rank. */
@@ -34,6 +36,8 @@ typedef enum rt_class {
     RT_STATE_V,
     RT_FROZEN,
     RT_CONST,
+    RT_IMAGE,  /* trained or frozen params in the compute type, beside the float ones */
+    RT_SCALER, /* of unit 0: float[4], see rt_rescale() */
     RT_NCLASSES,
     RT_ARENA = RT_NCLASSES /* of an rt_tensor: in no class, in the arena */
 } rt_class;
@@ -46,9 +50,13 @@ typedef enum rt_role {
     RT_MODULE  /* of the model, trained whole beside adapters (modules_to_save) */
 } rt_role;
 
-/* Elements in memory: float, int64_t, or uint8_t that is 0 or 1 (IR bool). Only constants
- * are not RT_F32. base.safetensors calls them F32, I64 and BOOL. */
-typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL } rt_dtype;
+/* Elements in memory: float, int64_t, uint8_t that is 0 or 1 (IR bool), or a low type in
+ * uint16_t. base.safetensors calls them F32, I64, BOOL, F16 and BF16. Trained params are
+ * RT_F32. */
+typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL, RT_F16, RT_BF16 } rt_dtype;
+/* Sizes that vary from one micro-batch to the next: computed rows, supervised rows. Each
+ * takes one of at most RT_SIZES values of the plan; buffers have room for the largest. */
+typedef enum rt_sym { RT_FIXED, RT_ROWS, RT_SUP, RT_NSYMS } rt_sym;
 /* Key of its __metadata__: XXH3 (64 bits, 16 hexadecimal digits) of all bytes behind its header. */
 #define RT_BASE_HASH "xxh3"
 
@@ -73,6 +81,8 @@ typedef struct rt_param {    /* a tensor of class RT_TRAIN, RT_FROZEN or RT_CONS
     rt_init init;
     int unit;
     int64_t offset, n; /* bytes into the unit's buffer of cls; elements */
+    int64_t image;     /* bytes into its buffer of RT_IMAGE; -1: it has none */
+    rt_dtype image_dtype;
     int rank;
     int64_t dim[RT_MAX_RANK];
     const char *module; /* adapters: PyTorch module they sit on */
@@ -90,7 +100,17 @@ typedef enum rt_input_role {
     RT_POSITIONS,
     RT_TARGETS,
     RT_VALUES, /* regression: float targets [B, labels]; NaN: not supervised */
-    RT_SCALE
+    RT_SCALE,
+    /* of a program that computes no padding; s is a position of sample b */
+    RT_ROW, /* [rows] b * S + s of each computed row, ascending; 0 behind the last */
+    RT_OFFSETS,  /* [B + 1] the first row of each sample, and how many rows there are */
+    RT_POSITION, /* [rows] s of each row; 0 behind the last */
+    RT_SUPERVISED, /* [sup] number of each supervised row among the rows; RT_TARGETS is
+                      [sup] then, too, RT_IGNORE behind the last */
+    RT_POOLED,     /* [B] number of the row at position rt_program.pin of each sample */
+    /* of dropout */
+    RT_DROP_KEYS, /* [B,S] number of the row within the step's batch << 24 | s */
+    RT_DROP_KEY   /* [1] of the seed and the step */
 } rt_input_role;
 
 typedef struct rt_input { /* an argument of step and eval */
@@ -101,14 +121,19 @@ typedef struct rt_input { /* an argument of step and eval */
     bool used; /* false: the graph takes it but the loss does not need it */
     /* values must be below it: rows of the smallest table that they index; 0: none */
     int64_t limit;
+    rt_sym vary; /* dim[0] is the most of it */
 } rt_input;
 
 /* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of
  * A [K,M]; likewise tb for B. ld*: elements from one row in memory to the next. batch > 1:
  * that many independent products, s* elements apart (0: the same operand each time).
- * scratch: bytes of library scratch space that the plan gives. */
+ * scratch: bytes of library scratch space that the plan gives. vary_m, vary_k: m or k is the
+ * largest of these sizes. A, B and C have the dtypes a, b, c; of a and b both or none is
+ * RT_F32. */
 typedef struct rt_gemm_desc {
     int64_t m, n, k;
+    rt_sym vary_m, vary_k;
+    rt_dtype a, b, c;
     bool ta, tb, bias, add; /* add: C += instead of C = */
     float alpha;
     int64_t lda, ldb, ldc;
@@ -117,16 +142,40 @@ typedef struct rt_gemm_desc {
 } rt_gemm_desc;
 
 /* Heads of an attention. Query head h of row (b,t) is q[(b*S+t)*ldq + qo + h*qs ..+d]; it
- * uses key head h / (heads/kv_heads). y is [B,S,heads*d], lse [B,heads,S]. */
+ * uses key head h / (heads/kv_heads). y is [B,S,heads*d], lse [B,heads,S]. All but lse have
+ * dtype `type`. p: weights are dropped with this probability, as rt_dropout() does it, and
+ * the others divided by 1 - p: of query and key with keys k and positions i, j in head h by
+ * word j % 4 of counter (low k, high k, j / 4 | h << 20, site). */
 typedef struct rt_attn {
     int64_t batch, seq, heads, kv_heads, d;
+    rt_dtype type;
+    float p;
+    int64_t site;
     int64_t ldq, ldk, ldv, qo, ko, vo, qs, ks, vs;
     int64_t window;       /* query t sees keys > t - window only; 0: no such limit */
     float scale, softcap; /* scores s become c tanh(s / c); 0: they stay */
     bool causal;
 } rt_attn;
 
-/* Floats that a call in micro() reads or writes. */
+/* What an attention works on beside q, k and v. With offsets it is of rows: q, k, v
+ * [rows,*], y [rows,heads*d], lse [rows,heads]; sample b is rows offsets[b] .. offsets[b+1],
+ * in their original order, for causal; rows behind the last sample give 0. */
+typedef struct rt_attn_at {
+    const int64_t *mask; /* [B,S], or [rows]: nonzero = may be attended to; NULL: all */
+    const int64_t *offsets;    /* [batch + 1]; NULL: [B,S,*] */
+    const int64_t *position;   /* [rows] original ones, for the window and for p */
+    const int64_t *keys, *key; /* of rt_dropout() */
+    int64_t rows;              /* of this micro-batch */
+} rt_attn_at;
+
+/* A head over a vocabulary. x, dx and w have dtype `type`. */
+typedef struct rt_head {
+    int64_t rows, h, v, chunk;
+    bool tb;
+    rt_dtype type;
+} rt_head;
+
+/* Floats, or elements of a low type, that a call in micro() reads or writes. */
 typedef struct rt_tensor {
     const char *name;     /* of the IR: "%y", "$w" */
     const char *op, *loc; /* that computes it, its ONNX node; NULL: none */
@@ -136,6 +185,8 @@ typedef struct rt_tensor {
     int rank;
     int64_t dim[RT_MAX_RANK];
     bool infinite; /* may hold infinities by design: of masks, sums over no key */
+    rt_dtype dtype;
+    rt_sym vary; /* dim[0] is the most of it */
 } rt_tensor;
 
 typedef struct rt_op { /* a call in micro(), in their order */
@@ -155,9 +206,15 @@ typedef struct rt_program {
     const char *pool; /* what a head that efficc added reads; "": it added none */
     const char *hash; /* of the schedule */
     int64_t batch, seq, vocab;
-    int64_t labels;                  /* classes, or values; 0: language model */
-    int64_t pad;                     /* the token id that fills rows */
-    int threads;                     /* at most; the plan's scratch is for them */
+    int64_t labels;   /* classes, or values; 0: language model */
+    int64_t pad;      /* the token id that fills rows */
+    int threads;      /* at most; the plan's scratch is for them */
+    rt_dtype compute; /* RT_F32, RT_F16 or RT_BF16 */
+    bool scaled;      /* with a loss scaler: fp16 */
+    /* sizes of each rt_sym, ascending, the last is the most; nsize 0: it is not used */
+    int nsize[RT_NSYMS];
+    int64_t size[RT_NSYMS][RT_SIZES];
+    int64_t pin; /* of every sample the row at this position is computed; -1: none */
     const char *const *cpu_features; /* NULL-terminated, __builtin_cpu_supports */
     int nunit;
     const char *const *unit;                  /* names */
@@ -205,6 +262,8 @@ struct rt_run { /* the state that step.c addresses */
     char **base[RT_NCLASSES]; /* base[class][unit] */
     void **input;             /* input[i]: int64_t data, or one float */
     rt_hyper hyper;
+    int64_t size
+        [RT_NSYMS]; /* of the micro-batch: a value of program->size; see rt_set_sizes() */
     rt_check *check; /* what the checking mode found; NULL: it is off */
 };
 
@@ -224,12 +283,21 @@ int rt_main(int argc, char **argv, const rt_program *);
 /* Threads, library objects for all GEMMs of the program. false: *error says why. */
 bool rt_device_open(const rt_program *, rt_stream **compute, char *error, size_t n);
 void rt_device_close(rt_stream *); /* frees what rt_device_open() made */
+/* The micro-batch that comes has these sizes: at[s] is an index into program->size[s]. Sets
+ * run->size. Before the first call they are the largest. */
+void rt_set_sizes(rt_run *, const int at[RT_NSYMS]);
+/* Does this machine multiply in the type at its full speed? False for low types that are
+ * emulated. Called by efficc, too. */
+bool rt_computes(rt_dtype);
+/* y [n] = x [n] in the other type. */
+void rt_convert(rt_stream *, void *y, rt_dtype to, const void *x, rt_dtype from,
+                int64_t n);
 /* Scratch bytes that the library wants for this product with this many threads; called by
  * efficc while planning, too. -1: it can't be done. */
 int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
 int64_t rt_attention_scratch(const rt_attn *, int threads);
 int64_t rt_attention_grad_scratch(const rt_attn *, int threads);
-int64_t rt_head_ce_scratch(int64_t rows, int64_t h, int64_t v, int64_t chunk, bool grad,
+int64_t rt_head_ce_scratch(const rt_head *, bool grad,
                            int threads); /* logits of one chunk and partial sums */
 int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
 int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
@@ -241,7 +309,7 @@ typedef struct rt_scan {
     int64_t nans, infs, nan_at, inf_at;
     float largest;
 } rt_scan;
-rt_scan rt_scan_floats(rt_stream *, const float *x, int64_t n);
+rt_scan rt_scan_floats(rt_stream *, const void *x, rt_dtype, int64_t n);
 /* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
 void *rt_alloc(size_t bytes);
 
@@ -263,9 +331,9 @@ void rt_wait(rt_stream *,
 
 /* ---- kernels; formulas in runtime/cpu, checked against the interpreter ---- */
 /* GEMM number g of the program's table. scratch as planned; bias [N] or NULL. */
-void rt_gemm(rt_stream *, int g, float *c, const float *a, const float *b,
+void rt_gemm(rt_stream *, int g, void *c, const void *a, const void *b,
              const float *bias, void *scratch);
-void rt_copy(rt_stream *, float *y, const float *x, int64_t n);   /* y = x, both [n] */
+void rt_copy(rt_stream *, void *y, const void *x, int64_t bytes); /* y = x */
 void rt_zero(rt_stream *, void *y, int64_t bytes);                /* zero bytes */
 void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x, both [n] */
 /* y = x permuted; elements of `size` bytes; dim: of x. */
@@ -283,39 +351,51 @@ void rt_move(rt_stream *, void *y, const void *x, const rt_block_copy *);
 void rt_gather(rt_stream *, void *y, const void *x, const int64_t *idx, int64_t outer,
                int64_t n, int64_t inner, int64_t m, int size);
 /* dx [outer, n, inner] = 0, then dy [outer, m, inner] added at idx, in order of position. */
-void rt_gather_grad(rt_stream *, float *dx, const float *dy, const int64_t *idx,
-                    int64_t outer, int64_t n, int64_t inner, int64_t m);
+void rt_gather_grad(rt_stream *, void *dx, const void *dy, const int64_t *idx,
+                    int64_t outer, int64_t n, int64_t inner, int64_t m, rt_dtype);
+/* y [rows,cols] = 0 where dropped, else x / (1 - p). Random bits of row r, column c: word c % 4
+ * of Philox4x32-10 (Salmon et al., 2011) with key (low, high half of key[0]) and counter (low,
+ * high half of keys[r], c / 4, site); dropped where they are below p 2^32. */
+typedef struct rt_drop {
+    int64_t rows, cols, site;
+    float p;
+    rt_dtype type;
+} rt_drop;
+void rt_dropout(rt_stream *, void *y, const void *x /* may be y */, const int64_t *keys,
+                const int64_t *key, const rt_drop *);
 /* y [rows,h] = table [v,h] at ids [rows]. */
-void rt_embed(rt_stream *, float *y, const float *table, const int64_t *ids,
-              int64_t rows, int64_t h);
+void rt_embed(rt_stream *, void *y, rt_dtype to, const void *table, rt_dtype from,
+              const int64_t *ids, int64_t rows, int64_t h);
 /* dtable [v,h] (+)= sum of dy rows by id, in order of position. add: +=, else =. */
-void rt_embed_grad(rt_stream *, float *dtable, const float *dy, const int64_t *ids,
-                   int64_t rows, int64_t h, int64_t v, bool add, void *scratch);
-/* y = (x - mean) rstd w + b over the last dimension of [rows,cols]; mean, rstd [rows],
- * rstd = 1 / sqrt(variance + eps), variance over cols, not cols - 1; w, b [cols]. */
-void rt_layernorm(rt_stream *, float *y, float *mean, float *rstd, const float *x,
-                  const float *w, const float *b, int64_t rows, int64_t cols,
-                  float eps);
-/* dx [rows,cols] of it; formula in norm.c. */
-void rt_layernorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
-                     const float *x, const float *w, const float *mean,
-                     const float *rstd, int64_t rows, int64_t cols);
-/* dw [cols], db [cols]; either may be NULL. add_*: += . */
-void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const float *dy,
-                      const float *x, const float *mean, const float *rstd,
-                      int64_t rows, int64_t cols, bool add_w, bool add_b,
-                      void *scratch);
-/* y = x rstd w over the last dimension of [rows,cols], rstd [rows] = 1 / sqrt(mean of squares
- * + eps), w [cols]. */
-void rt_rmsnorm(rt_stream *, float *y, float *rstd, const float *x, const float *w,
-                int64_t rows, int64_t cols, float eps);
-void rt_rmsnorm_dx(rt_stream *, float *dx /* may be dy */, const float *dy,
-                   const float *x, const float *w, const float *rstd, int64_t rows,
-                   int64_t cols);
-/* dw [cols]. add: += . */
-void rt_rmsnorm_dw(rt_stream *, float *dw, const float *dy, const float *x,
-                   const float *rstd, int64_t rows, int64_t cols, bool add,
+void rt_embed_grad(rt_stream *, float *dtable, const void *dy, rt_dtype,
+                   const int64_t *ids, int64_t rows, int64_t h, int64_t v, bool add,
                    void *scratch);
+typedef struct rt_norm { /* x, dx: [rows,cols] of dtype x; y, dy: of dtype y */
+    int64_t rows, cols;
+    rt_dtype x, y;
+    float eps;
+} rt_norm;
+/* y = (x - mean) rstd w + b over the last dimension; mean, rstd [rows], rstd = 1 /
+ * sqrt(variance + eps), variance over cols, not cols - 1; w, b [cols]. */
+void rt_layernorm(rt_stream *, void *y, float *mean, float *rstd, const void *x,
+                  const float *w, const float *b, const rt_norm *);
+/* dx of it; formula in norm.c. */
+void rt_layernorm_dx(rt_stream *, void *dx /* may be dy */, const void *dy,
+                     const void *x, const float *w, const float *mean,
+                     const float *rstd, const rt_norm *);
+/* dw [cols], db [cols]; either may be NULL. add_*: += . */
+void rt_layernorm_dwb(rt_stream *, float *dw, float *db, const void *dy, const void *x,
+                      const float *mean, const float *rstd, const rt_norm *, bool add_w,
+                      bool add_b, void *scratch);
+/* y = x rstd w over the last dimension, rstd [rows] = 1 / sqrt(mean of squares + eps), w
+ * [cols]. */
+void rt_rmsnorm(rt_stream *, void *y, float *rstd, const void *x, const float *w,
+                const rt_norm *);
+void rt_rmsnorm_dx(rt_stream *, void *dx /* may be dy */, const void *dy, const void *x,
+                   const float *w, const float *rstd, const rt_norm *);
+/* dw [cols]. add: += . */
+void rt_rmsnorm_dw(rt_stream *, float *dw, const void *dy, const void *x,
+                   const float *rstd, const rt_norm *, bool add, void *scratch);
 /* Over cols: y = exp(x - max) / sum; a row of -inf only gives NaN. */
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
 /* dx = y (dy - sum over cols of dy y); 0 in rows whose dy is all 0, though y may be NaN */
@@ -332,27 +412,28 @@ void rt_reduce_max(rt_stream *, float *y, const float *x, int64_t outer, int64_t
 void rt_cumsum(rt_stream *, int64_t *y, const int64_t *x, int64_t outer, int64_t n,
                int64_t inner);
 /* y [cols] (+)= sum over rows of x [rows, cols], rows ld apart. */
-void rt_colsum(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols,
-               int64_t ld, bool add, void *scratch);
+void rt_colsum(rt_stream *, float *y, const void *x, rt_dtype, int64_t rows,
+               int64_t cols, int64_t ld, bool add, void *scratch);
 /* y, x [rows,cols]; cos, sin [table,r], used again from their first row on after the last:
  * y = x but for the first r columns of each head, from start + h*stride on; u, v their halves:
  * u cos - v sin, v cos + u sin, or under `back` the transposed map. */
 typedef struct rt_turn {
     int64_t rows, table, cols, heads, start, stride, r;
     bool back;
+    rt_dtype type; /* of x and y */
 } rt_turn;
-void rt_rotary(rt_stream *, float *y, const float *x /* may be y */, const float *cos,
+void rt_rotary(rt_stream *, void *y, const void *x /* may be y */, const float *cos,
                const float *sin, const rt_turn *);
 /* y = softmax(scale q k^T, masked) v per head, lse = log of the sum of exp of the scores.
- * mask [B,S]: nonzero = may be attended to; NULL: all; causal: only keys up to the query. A
- * query without a key gives y = 0, lse = -inf. S x S is never stored. */
-void rt_attention(rt_stream *, float *y, float *lse, const float *q, const float *k,
-                  const float *v, const int64_t *mask, const rt_attn *, void *scratch);
+ * causal: only keys up to the query. A query without a key gives y = 0, lse = -inf. S x S is
+ * never stored. */
+void rt_attention(rt_stream *, void *y, float *lse, const void *q, const void *k,
+                  const void *v, const rt_attn_at *, const rt_attn *, void *scratch);
 /* dq, dk, dv have the layouts of q, k, v (ldq, qo, ..), so they may be one packed buffer;
  * columns that no head covers are not written. */
-void rt_attention_grad(rt_stream *, float *dq, float *dk, float *dv, const float *dy,
-                       const float *q, const float *k, const float *v, const float *y,
-                       const float *lse, const int64_t *mask, const rt_attn *,
+void rt_attention_grad(rt_stream *, void *dq, void *dk, void *dv, const void *dy,
+                       const void *q, const void *k, const void *v, const void *y,
+                       const float *lse, const rt_attn_at *, const rt_attn *,
                        void *scratch);
 /* logits [rows, c], targets [rows] (RT_IGNORE: not supervised): losses [rows] = cross
  * entropies, 0 in rows that are not supervised; loss[1] = scale[0] * their sum; right[1]:
@@ -374,16 +455,12 @@ void rt_mse_grad(rt_stream *, float *loss, float *dy, const float *y,
 /* logits = x [rows,h] times w ([h,v], or [v,h] under tb) + bias [v] or none, `chunk` rows at
  * a time; rows that are not supervised are skipped. pred [rows]: largest column, or -1 in
  * rows that were skipped; losses [rows] as rt_ce's. */
-typedef struct rt_head {
-    int64_t rows, h, v, chunk;
-    bool tb;
-} rt_head;
 void rt_head_ce(rt_stream *, float *loss, int64_t *right, int64_t *pred, float *losses,
-                const float *x, const float *w, const int64_t *targets,
+                const void *x, const void *w, const int64_t *targets,
                 const float *scale, const float *bias, const rt_head *, void *scratch);
 /* dw, dbias: NULL, or add to. dx [rows,h] is written whole. */
-void rt_head_ce_grad(rt_stream *, float *loss, float *dx, float *dw, float *dbias,
-                     const float *x, const float *w, const int64_t *targets,
+void rt_head_ce_grad(rt_stream *, float *loss, void *dx, float *dw, float *dbias,
+                     const void *x, const void *w, const int64_t *targets,
                      const float *scale, const float *bias, const rt_head *,
                      void *scratch);
 /* Sum of squares of all gradient buffers of the program, partials per 1024 elements added
@@ -392,8 +469,16 @@ void rt_norm2(rt_stream *, float *norm2, rt_run *);
 /* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1; NaN where norm2 is not
  * finite, whatever max_norm is: then rt_optim() changes nothing. */
 void rt_clip_scale(rt_stream *, float *coef, const float *norm2, const rt_run *);
-/* Optimizer step of every trained param of the unit, with gradients times coef[0]; if coef[0]
- * is not finite, neither parameters nor state are touched. AdamW with decoupled decay and one
+/* The same where gradients are scaler[0] times too large: of the true ones, and over it. */
+void rt_clip_scaled(rt_stream *, float *coef, const float *norm2, const rt_run *,
+                    const float *scaler);
+/* scaler: scale, good steps since it changed, skipped steps, updates. A step whose norm2 is
+ * not finite is skipped and halves the scale, not below 1; after 2000 good steps in a row it
+ * doubles, if it stays finite (torch.amp.GradScaler). */
+void rt_rescale(rt_stream *, float *scaler, const float *norm2);
+/* Optimizer step of every trained param of the unit, with gradients times coef[0], and of
+ * their images; if coef[0] is not finite, nothing is touched. t of AdamW is hyper.step, with a
+ * loss scaler the updates that it has counted, and one. AdamW with decoupled decay and one
  * rounding of the parameter, or SGD with momentum in RT_STATE_M; formulas in
  * runtime/cpu/optim.c. Decay: params of rank >= 2, or all under hyper.decay_all. */
 void rt_optim(rt_stream *, rt_run *, int unit, const float *coef);
