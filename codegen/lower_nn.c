@@ -318,6 +318,16 @@ lw_rotary(cg *c, const ir_op *op)
             ir_attr_int(op, IR_ATTR_inverse, 0) ? "true" : "false");
 }
 
+void
+lw_dropout(cg *c, const ir_op *op)
+{
+    cg_call(c, "rt_dropout", "%s, %s, %s, %s, &(rt_drop){%s, %lld, %s, RT_F32}",
+            cg_res(c, op, 0, IR_F32), cg_arg(c, op, 0, IR_F32),
+            cg_arg(c, op, 1, IR_I64), cg_arg(c, op, 2, IR_I64), sizes(c, op->arg[0]),
+            (long long)ir_attr_int(op, IR_ATTR_site, 0),
+            cg_float(c->arena, ir_attr_num(op, IR_ATTR_p, 0)));
+}
+
 /* ---- losses ---- */
 
 void

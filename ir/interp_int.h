@@ -77,4 +77,16 @@ ir_clear(ir_tensor *t)
         t->data[i] = 0;
 }
 
+/* ---- interp_drop.c ---- */
+/* What attributes p and site of an op and its operand `key` say of the weights that it drops. */
+typedef struct ir_drop {
+    double scale;   /* of what is kept */
+    uint32_t below; /* words below it are dropped */
+    uint32_t key[2], site;
+} ir_drop;
+ir_drop ir_drop_of(const ir_op *, const ir_tensor *key);
+/* 0 or scale: what the element is multiplied by that has word `column` % 4 of counter (keys of
+ * the row, column / 4 | head << 20, site). */
+double ir_drop_factor(const ir_drop *, double keys, int64_t column, int64_t head);
+
 #endif

@@ -26,4 +26,7 @@ const char *ir_need_beside(ef_ctx *, const ir_op *, int i, const ir_type *t, int
 /* A matrix of the dtype of t. */
 const char *ir_need_matrix(ef_ctx *, const ir_op *, int i, const ir_type *t);
 
+/* NULL, or what is wrong with the attributes p and site. */
+const char *ir_need_share(ef_ctx *, const ir_op *);
+
 #endif

@@ -57,6 +57,19 @@ ir_need_matrix(ef_ctx *ctx, const ir_op *op, int i, const ir_type *t)
     return NULL;
 }
 
+const char *
+ir_need_share(ef_ctx *ctx, const ir_op *op)
+{
+    double p = ir_attr_num(op, IR_ATTR_p, 0);
+    int64_t site = ir_attr_int(op, IR_ATTR_site, 0);
+    if (p >= 0 && p < 1 && site >= 0 && site <= UINT32_MAX)
+        return NULL;
+    return ef_internf(ctx,
+                      "p is %s and site %" PRId64
+                      ", expected 0 <= p < 1 and a number of 32 bits",
+                      ef_ftoa(p), site);
+}
+
 /* ---- products ---- */
 
 const char *
@@ -189,6 +202,23 @@ sh_softmax(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const char *why = ir_need_rows(ctx, op, 0);
     return why ? why : sh_same(ctx, op, out);
+}
+
+const char *
+sh_dropout(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 0);
+    const char *why = ir_need_rows(ctx, op, 0);
+    if (!why)
+        why = ir_need_share(ctx, op);
+    if (!why)
+        why = ir_need_type(
+            ctx, op, 1,
+            ir_type_with(ctx, ir_type_part(ctx, x, 0, x->rank - 1, -1), IR_I64));
+    if (!why)
+        why = ir_need_type(ctx, op, 2, ir_type_get(ctx, IR_I64, 0, NULL));
+    out[0] = x;
+    return why;
 }
 
 static const ir_type *

@@ -113,6 +113,19 @@ pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
     return true;
 }
 
+/* What was dropped has no gradient, the rest that of its factor: the same op on dy. */
+bool
+pass_vj_dropout(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+                ir_value **darg)
+{
+    (void)want; /* keys are numbers of rows */
+    ir_attr attr[2];
+    darg[0] = ir_emit(&v->b, IR_OP_dropout, pass_vjp_name(v, op->arg[0], ""), 3,
+                      (ir_value *[]){dres[0], op->arg[1], op->arg[2]},
+                      own_attrs(op, attr), attr, NULL);
+    return true;
+}
+
 bool
 pass_vj_lora_add(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                  ir_value **darg)
