@@ -28,6 +28,8 @@ put_text(cJSON *o, const char *name, const char *s)
 #define PUT_FLAG(o, name, x) cJSON_AddBoolToObject(o, name, x)
 #define PUT_INT(o, name, x)  put_int(o, name, x)
 #define PUT_NUM(o, name, x)  cJSON_AddNumberToObject(o, name, x)
+#define PUT_SHARE(o, name, x) \
+    ((x) < 0 ? cJSON_AddNullToObject(o, name) : cJSON_AddNumberToObject(o, name, x))
 #define PUT_STR(o, name, x)  put_text(o, name, x)
 #define PUT_LIST(o, name, x) put_text(o, name, x)
 

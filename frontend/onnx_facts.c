@@ -298,8 +298,10 @@ fe_facts(fe_imp *im)
     put_int(im, "seq", im->seq);
     find_pad(im);
     find_labels(im);
-    if (im->family)
+    if (im->family) {
         ir_meta_set(im->m, "family", im->family->name);
+        ir_meta_set(im->m, "dropout.places", im->family->dropout);
+    }
     ir_meta_set(im->m, "exporter",
                 ef_internf(im->ctx, "%s%s%s, IR %lld, opset %d",
                            fe_str(p->producer_name), p->producer_version ? " " : "",

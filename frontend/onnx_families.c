@@ -9,8 +9,9 @@
 #include <string.h>
 
 static const fe_family families[] = {
-#define FAMILY(name, types, sign, base, layers, ids, positions, head, final, conv1d) \
-    {name, types, sign, base, layers, ids, positions, head, final, conv1d},
+#define FAMILY(name, types, sign, base, layers, ids, positions, head, final, conv1d, \
+               dropout)                                                              \
+    {name, types, sign, base, layers, ids, positions, head, final, conv1d, dropout},
 #define PART(name, role, module)
 #include "families.def"
 #undef FAMILY
@@ -22,7 +23,8 @@ static const struct part {
     fe_role role;
     const char *module;
 } parts[] = {
-#define FAMILY(name, types, sign, base, layers, ids, positions, head, final, conv1d)
+#define FAMILY(name, types, sign, base, layers, ids, positions, head, final, conv1d, \
+               dropout)
 #define PART(name, role, module) {name, FE_##role, module},
 #include "families.def"
 #undef FAMILY

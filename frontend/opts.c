@@ -130,7 +130,7 @@ finish(fe_line *l, ef_config *c)
         else
             c->input = l->operands.at[i];
     check_dims(l, c);
-    if (c->bf16 || c->fp16 || c->dropout > 0 || c->lora_dropout > 0 ||
+    if (c->bf16 || c->fp16 || c->lora_dropout > 0 ||
         strcmp(c->residual, ef_config_default.residual))
         l->ok = ef_error(l->ctx, NULL, E_OPT_VALUE, "bf16",
                          "precision and dropout are not there yet");

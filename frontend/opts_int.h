@@ -9,7 +9,7 @@
 
 #include "frontend.h"
 
-typedef enum fe_kind { K_FLAG, K_INT, K_NUM, K_STR, K_LIST } fe_kind;
+typedef enum fe_kind { K_FLAG, K_INT, K_NUM, K_SHARE, K_STR, K_LIST } fe_kind;
 
 typedef struct fe_option {
     const char *name;

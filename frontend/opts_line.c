@@ -181,8 +181,12 @@ set_number(fe_line *l, const fe_option *o, const char *s)
     }
     char *end;
     double x = strtod(s, &end);
-    if (end == s || *end || !isfinite(x) || x <= 0)
-        fe_line_bad(l, o, "'%s' is not a number above 0", s);
+    bool share = o->kind == K_SHARE, number = end != s && !*end && isfinite(x);
+    if (!number || (share ? x < 0 || x >= 1 : x <= 0))
+        fe_line_bad(l, o,
+                    share ? "'%s' is not a number from 0 to below 1"
+                          : "'%s' is not a number above 0",
+                    s);
     *(double *)field = x;
 }
 
@@ -213,7 +217,7 @@ set_text(fe_line *l, const fe_option *o, const char *s)
 static bool
 is_number(const fe_option *o)
 {
-    return o->kind == K_INT || o->kind == K_NUM;
+    return o->kind == K_INT || o->kind == K_NUM || o->kind == K_SHARE;
 }
 
 static void

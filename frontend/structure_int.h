@@ -25,6 +25,7 @@ typedef enum fe_role {
 struct fe_family { /* a row of families.def */
     const char *name, *types, *sign, *base, *layers, *ids, *positions, *head, *final;
     bool conv1d;
+    const char *dropout;
 };
 
 struct fe_layer { /* found by structure, in the order of the data */

@@ -8,11 +8,12 @@
 
 #include "base.h"
 
-#define EF_KIND_FLAG bool
-#define EF_KIND_INT  int64_t
-#define EF_KIND_NUM  double
-#define EF_KIND_STR  const char *
-#define EF_KIND_LIST const char *
+#define EF_KIND_FLAG  bool
+#define EF_KIND_INT   int64_t
+#define EF_KIND_NUM   double
+#define EF_KIND_SHARE double
+#define EF_KIND_STR   const char *
+#define EF_KIND_LIST  const char *
 
 typedef struct ef_config {
 #define OPT(field, name, kind, def, arg, group, help) EF_KIND_##kind field;

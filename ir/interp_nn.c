@@ -2,7 +2,8 @@
  *
  * Attention takes heads out of packed rows: head h of q is columns qo + h*d .. of a row.
  * The gradient is that of the scores recomputed from the stored log-sum-exp, as the kernels
- * do it: P = exp(s - lse), dV = P' dY, dS = P * (dY V' - rowsum(dY * Y)).
+ * do it: P = exp(s - lse), dV = P' dY, dS = P * (dY V' - rowsum(dY * Y)). Under dropout with
+ * factors D, dV has P * D for P, and dS dY V' * D for dY V'.
  */
 #include "interp_int.h"
 
@@ -168,7 +169,9 @@ typedef struct attn {
     double scale, softcap;
     bool causal;
     const double *q, *k, *v, *mask; /* mask [batch,seq]; NULL: none */
-    double *p;                      /* scratch [seq,seq] of one head */
+    const double *keys;             /* [batch,seq]; NULL: nothing is dropped */
+    ir_drop drop;
+    double *p; /* scratch [seq,seq] of one head */
 } attn;
 
 /* Columns from one head to the next. */
@@ -206,7 +209,13 @@ attn_of(const ir_ev *e, int first, int mask_at)
     a.window = ir_attr_int(e->op, IR_ATTR_window, 0);
     a.scale = ir_attr_num(e->op, IR_ATTR_scale, 1 / sqrt((double)a.d));
     a.softcap = ir_attr_num(e->op, IR_ATTR_softcap, 0);
-    a.mask = e->op->narg > mask_at ? e->arg[mask_at]->data : NULL;
+    int narg = e->op->narg;
+    if (ir_attr_get(e->op, IR_ATTR_p)) {
+        a.keys = e->arg[narg - 2]->data;
+        a.drop = ir_drop_of(e->op, e->arg[narg - 1]);
+        narg -= 2;
+    }
+    a.mask = narg > mask_at ? e->arg[mask_at]->data : NULL;
     a.p = EF_NEWN(e->scratch, double, a.seq *a.seq + 1);
     return a;
 }
@@ -267,6 +276,21 @@ softmax_row(double *p, int64_t n)
     return sum > 0 ? max + log(sum) : -INFINITY;
 }
 
+/* What the weights p [seq,seq] of head h become under dropout; NULL: they stay. */
+static double *
+dropped(const attn *a, int64_t b, int64_t h, const double *p, ef_arena *scratch)
+{
+    int64_t s = a->seq;
+    if (!a->keys)
+        return NULL;
+    double *y = EF_NEWN(scratch, double, s *s + 1);
+    for (int64_t i = 0; i < s; i++)
+        for (int64_t j = 0; j < s; j++)
+            y[i * s + j] =
+                p[i * s + j] * ir_drop_factor(&a->drop, a->keys[b * s + i], j, h);
+    return y;
+}
+
 bool
 ir_ev_attention(ir_ev *e)
 {
@@ -279,8 +303,9 @@ ir_ev_attention(ir_ev *e)
             for (int64_t i = 0; i < s; i++)
                 e->res[1]->data[(b * a.heads + h) * s + i] =
                     softmax_row(a.p + i * s, s);
+            const double *p = dropped(&a, b, h, a.p, e->scratch);
             ir_mm g = {s, a.d, s, false, false, 1, s, a.ldv, ldy};
-            ir_mm_run(&g, e->res[0]->data + b * s * ldy + h * a.d, a.p,
+            ir_mm_run(&g, e->res[0]->data + b * s * ldy + h * a.d, p ? p : a.p,
                       a.v + v_at(&a, b, h), e->scratch);
         }
     return true;
@@ -318,10 +343,14 @@ head_grad(ir_ev *e, const attn *a, int64_t b, int64_t h, double *const *d)
             slope[i * s + j] = isinf(t) ? 0 : 1 - t * t;
             *p = *p == -INFINITY ? 0 : exp(*p - lse[i]);
         }
+    const double *p = dropped(a, b, h, a->p, e->scratch);
     ir_mm gv = {s, a->d, s, true, false, 1, s, ldy, a->ldv};
-    ir_mm_run(&gv, d[2] + v_at(a, b, h), a->p, dy, e->scratch);
+    ir_mm_run(&gv, d[2] + v_at(a, b, h), p ? p : a->p, dy, e->scratch);
     ir_mm gp = {s, s, a->d, false, true, 1, ldy, a->ldv, s};
     ir_mm_run(&gp, ds, dy, a->v + v_at(a, b, h), e->scratch);
+    p = dropped(a, b, h, ds, e->scratch);
+    if (p)
+        memcpy(ds, p, (size_t)(s * s) * sizeof *ds);
     score_grads(a, ds, slope, dy, y);
     ir_mm gq = {s, a->d, s, false, false, a->scale, s, a->ldk, a->ldq};
     ir_mm_run(&gq, d[0] + q_at(a, b, h), ds, a->k + k_at(a, b, h), e->scratch);

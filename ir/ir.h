@@ -185,7 +185,8 @@ struct ir_module {
  *   labels     number of classes or values       pad        the graph's own pad id
  *   family     gpt2, bert, ...                   exporter   for the report
  *   input.X    role of argument X: ids mask types positions labels
- *              values scale
+ *              values scale keys key
+ *   dropout.places  of the family, see families.def
  *   outputs    the graph's output names, in the order of the import's ret, by commas
  *   pool pool.mask head.input   of a new head, see fe_write_template()
  *   lora.r lora.alpha lora.scale                 (written by pass lora)
@@ -329,6 +330,7 @@ void ir_set_arg(ir_op *, int i, ir_value *);
  * name on from a replaced value, remove that one first. */
 void ir_rename(ir_func *f, ir_value *, const char *name);
 void ir_add_arg(ir_module *, ir_op *, ir_value *);
+void ir_cut_args(ir_op *, int n); /* only the first n stay */
 void ir_replace_uses(ir_func *, ir_value *old, ir_value *with); /* in this function */
 /* As above, only in ops behind `after` in the order of the function. */
 void ir_replace_uses_after(ir_op *after, ir_value *old, ir_value *with);
@@ -369,6 +371,17 @@ bool ir_columns_meet(const ir_columns *, const ir_columns *);
 /* Are q, k and v of an attention (operands at, at+1, at+2) one value, of which each has
  * columns of its own? Then the gradient may be one value, too. */
 bool ir_attention_packed(const ir_op *, int at);
+
+/* ---- drop.c: what dropout is keyed by; see there ---- */
+/* The argument of step of role key, made if there is none; likewise that of role keys,
+ * [batch,seq]; NULL: there is one, of another shape, or a size is not known. */
+ir_value *ir_drop_key(ir_module *);
+ir_value *ir_drop_keys(ir_module *, int64_t batch, int64_t seq);
+/* Keys for the rows of a value of type x, from those of all tokens. NULL: x has no dimensions
+ * by which they could be told. */
+ir_value *ir_drop_keys_of(ir_builder *, ir_value *keys, const ir_type *x);
+/* One more than the largest site that is taken. */
+int64_t ir_drop_sites(const ir_module *);
 
 /* ---- text ---- */
 /* Canonical text of the module. */

@@ -91,6 +91,13 @@ ir_add_arg(ir_module *m, ir_op *op, ir_value *v)
     ir_op_arg(op, op->narg++, v);
 }
 
+void
+ir_cut_args(ir_op *op, int n)
+{
+    while (op->narg > n)
+        op->arg[--op->narg]->nuse--;
+}
+
 /* From `op` on; ends early when the last use is gone. */
 static void
 replace_from(ir_op *op, ir_value *old, ir_value *with)

@@ -131,14 +131,39 @@ need_mask(ef_ctx *ctx, const ir_op *op, int i, const ir_type *q)
     return ir_need_type(ctx, op, i, want);
 }
 
+/* Operands but for keys and key, which stand last under p. */
+static int
+plain_args(const ir_op *op)
+{
+    return op->narg - (ir_attr_get(op, IR_ATTR_p) ? 2 : 0);
+}
+
+/* Those two, of queries q. */
+static const char *
+need_keys(ef_ctx *ctx, const ir_op *op, const ir_type *q)
+{
+    int at = plain_args(op);
+    if (at == op->narg)
+        return NULL;
+    const ir_type *rows = ir_type_part(ctx, q, 0, q->rank - 1, -1);
+    const char *why = ir_need_share(ctx, op);
+    if (!why)
+        why = ir_need_type(ctx, op, at, ir_type_with(ctx, rows, IR_I64));
+    return why ? why : ir_need_type(ctx, op, at + 1, ir_type_get(ctx, IR_I64, 0, NULL));
+}
+
 const char *
 sh_attention(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const ir_type *q = arg(op, 0);
     heads h;
+    if (plain_args(op) < 3)
+        return "it lacks keys and key, operands for p";
     const char *why = check_qkv(ctx, op, 0, &h);
-    if (!why && op->narg > 3)
+    if (!why && plain_args(op) > 3)
         why = need_mask(ctx, op, 3, q);
+    if (!why)
+        why = need_keys(ctx, op, q);
     if (why)
         return why;
     out[0] = ir_type_part(ctx, q, 0, 2, h.n * h.dim);
@@ -151,6 +176,8 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const ir_type *q = arg(op, 1);
     heads h;
+    if (plain_args(op) < 6)
+        return "it lacks keys and key, operands for p";
     const char *why = check_qkv(ctx, op, 1, &h);
     if (why)
         return why;
@@ -160,8 +187,10 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         why = ir_need_type(ctx, op, 4, y);
     if (!why)
         why = ir_need_type(ctx, op, 5, lse_type(ctx, q, h.n));
-    if (!why && op->narg > 6)
+    if (!why && plain_args(op) > 6)
         why = need_mask(ctx, op, 6, q);
+    if (!why)
+        why = need_keys(ctx, op, q);
     /* three are always right: values that were different may have become one */
     bool packed = !why && ir_attention_packed(op, 1);
     if (!why && op->nres != 3 && !(packed && op->nres == 1))

@@ -21,6 +21,7 @@ static const char *
 option_of(const pass_row *row)
 {
     static const char *const option[] = {[LORA] = "with --lora-r",
+                                         [DROPOUT] = "with --dropout",
                                          [UNPAD] = "without --no-unpad",
                                          [LOW] = "with --bf16 or --fp16",
                                          [FP16] = "with --fp16"};

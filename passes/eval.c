@@ -1,4 +1,4 @@
-/* eval.c -- pass eval: the function `eval`, forward only.
+/* eval.c -- pass eval: the function `eval`, forward only and without dropout.
  *
  *     step:  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : ..
  *            ret %loss
@@ -10,7 +10,7 @@
  * per position, and the losses. A regression returns what it predicts behind its losses:
  * ret %loss, %losses, %logits.
  */
-#include "pass.h"
+#include "pass_int.h"
 
 bool
 pass_eval(pass_ctx *pc)
@@ -25,6 +25,7 @@ pass_eval(pass_ctx *pc)
     if (!ret || ret->code != IR_OP_ret || ret->narg != 1)
         return ef_error(m->ctx, ret ? ret->loc : NULL, E_TASK,
                         "step does not end in 'ret' of one loss");
+    pass_undrop(f);
     const ir_op *loss = ret->arg[0]->def;
     for (int i = 1; loss && i < loss->nres; i++)
         ir_add_arg(m, ret, loss->res[i]);

@@ -24,7 +24,7 @@ number(ef_ctx *ctx, int64_t n)
     return n ? ef_internf(ctx, "%lld", (long long)n) : NULL;
 }
 
-enum { ROWS = 12 };
+enum { ROWS = 14 };
 
 static void
 look_at(const ir_module *m, row r[ROWS])
@@ -46,6 +46,10 @@ look_at(const ir_module *m, row r[ROWS])
          PASS_AT_task, PASS_AT_task},
         {"freeze", c->freeze, NULL, NULL, PASS_AT_task, trained},
         {"trainable", c->trainable, NULL, NULL, PASS_AT_task, trained},
+        {"dropout", c->dropout >= 0 ? ef_ftoa(c->dropout) : NULL, NULL, NULL,
+         PASS_AT_dropout, PASS_AT_dropout},
+        {"lora-dropout", c->lora_dropout > 0 ? ef_ftoa(c->lora_dropout) : NULL, NULL,
+         NULL, PASS_AT_lora, PASS_AT_lora},
         {"lora-r", c->lora_implied ? NULL : number(ctx, c->lora_r), "lora.r", NULL,
          PASS_AT_lora, PASS_AT_lora},
         {"lora-alpha", c->lora_alpha > 0 ? ef_ftoa(c->lora_alpha) : NULL, "lora.alpha",

@@ -112,17 +112,19 @@ unknown(ef_ctx *ctx, const char *name)
 static void
 put_options(ef_buf *b, const ef_config *cfg)
 {
-#define SAME_FLAG(f) (cfg->f == ef_config_default.f)
-#define SAME_INT(f)  SAME_FLAG(f)
-#define SAME_NUM(f)  SAME_FLAG(f)
+#define SAME_FLAG(f)  (cfg->f == ef_config_default.f)
+#define SAME_INT(f)   SAME_FLAG(f)
+#define SAME_NUM(f)   SAME_FLAG(f)
+#define SAME_SHARE(f) SAME_FLAG(f)
 #define SAME_STR(f) \
     (!cfg->f || (ef_config_default.f && !strcmp(cfg->f, ef_config_default.f)))
-#define SAME_LIST(f)      SAME_STR(f)
-#define PUT_FLAG(f, name) ef_putf(b, " --%s%s", cfg->f ? "" : "no-", name)
-#define PUT_INT(f, name)  ef_putf(b, " --%s=%lld", name, (long long)cfg->f)
-#define PUT_NUM(f, name)  ef_putf(b, " --%s=%s", name, ef_ftoa(cfg->f))
-#define PUT_STR(f, name)  ef_putf(b, " --%s='%s'", name, cfg->f)
-#define PUT_LIST(f, name) PUT_STR(f, name)
+#define SAME_LIST(f)       SAME_STR(f)
+#define PUT_FLAG(f, name)  ef_putf(b, " --%s%s", cfg->f ? "" : "no-", name)
+#define PUT_INT(f, name)   ef_putf(b, " --%s=%lld", name, (long long)cfg->f)
+#define PUT_NUM(f, name)   ef_putf(b, " --%s=%s", name, ef_ftoa(cfg->f))
+#define PUT_SHARE(f, name) PUT_NUM(f, name)
+#define PUT_STR(f, name)   ef_putf(b, " --%s='%s'", name, cfg->f)
+#define PUT_LIST(f, name)  PUT_STR(f, name)
 #define OPT(field, name, kind, def, arg, group, help)              \
     if ((strcmp(group, "Output") && strcmp(group, "Debugging")) || \
         !strcmp(name, "no-recognise"))                             \
@@ -328,6 +330,8 @@ skips(const manager *g, const pass_row *row)
     switch (row->when) {
     case LORA:
         return !c->lora_r;
+    case DROPOUT:
+        return c->dropout < 0;
     case UNPAD:
         return !c->unpad;
     case LOW:

@@ -8,6 +8,7 @@
 typedef enum pass_when {
     ALWAYS,
     LORA,
+    DROPOUT,
     UNPAD,
     LOW,
     FP16
@@ -44,6 +45,9 @@ bool pass_options_fit(const ir_module *m, int next);
 /* ---- lora.c: defaults ---- */
 #define PASS_LORA_TARGETS "q,v"
 #define PASS_LORA_SCALE   "alpha/r"
+
+/* ---- dropout.c ---- */
+void pass_undrop(ir_func *); /* takes all dropout out */
 
 /* ---- cse.c ---- */
 bool pass_same_attr(const ir_attr *, const ir_attr *);

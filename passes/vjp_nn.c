@@ -97,12 +97,12 @@ pass_vj_attention(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *wan
     if (!dres[0] || dres[1])
         return pass_vjp_no_rule(v, op);
     ir_value *q = op->arg[0], *k = op->arg[1], *x = op->arg[2];
-    ir_value *arg[7] = {dres[0], q, k, x, op->res[0], op->res[1]};
-    ir_attr attr[13];
+    ir_value *arg[11] = {dres[0], q, k, x, op->res[0], op->res[1]};
+    ir_attr attr[15];
     int narg = 6, nres = ir_attention_packed(op, 0) ? 1 : 3,
         nattr = own_attrs(op, attr);
-    if (op->narg > 3)
-        arg[narg++] = op->arg[3];
+    for (int i = 3; i < op->narg; i++)
+        arg[narg++] = op->arg[i];
     ir_op *g = ir_insert(&v->b, IR_OP_attention_grad, pass_vjp_name(v, q, ""), narg,
                          arg, nattr, attr, NULL, nres);
     for (int i = 0; i < nres; i++) {
