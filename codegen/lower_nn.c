@@ -231,6 +231,8 @@ attn_of(const ir_op *op, int q)
                      .window = ir_attr_int(op, IR_ATTR_window, 0),
                      .softcap = (float)ir_attr_num(op, IR_ATTR_softcap, 0),
                      .scale = (float)ir_attr_num(op, IR_ATTR_scale, 1),
+                     .p = (float)ir_attr_num(op, IR_ATTR_p, 0),
+                     .site = ir_attr_int(op, IR_ATTR_site, 0),
                      .causal = ir_attr_int(op, IR_ATTR_causal, 0) != 0};
 }
 
@@ -244,13 +246,32 @@ attn_name(cg *c, const rt_attn *a)
             "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .d = %lld, "
             ".ldq = %lld, .ldk = %lld, .ldv = %lld, .qo = %lld, .ko = %lld, "
             ".vo = %lld, .qs = %lld, .ks = %lld, .vs = %lld, .window = %lld, "
-            ".scale = %s, .softcap = %s, .causal = %s}",
+            ".scale = %s, .softcap = %s, .causal = %s%s}",
             (long long)a->batch, (long long)a->seq, (long long)a->heads,
             (long long)a->kv_heads, (long long)a->d, (long long)a->ldq,
             (long long)a->ldk, (long long)a->ldv, (long long)a->qo, (long long)a->ko,
             (long long)a->vo, (long long)a->qs, (long long)a->ks, (long long)a->vs,
             (long long)a->window, cg_float(c->arena, a->scale),
-            cg_float(c->arena, a->softcap), a->causal ? "true" : "false"));
+            cg_float(c->arena, a->softcap), a->causal ? "true" : "false",
+            a->p > 0 ? ef_printf(c->arena, ", .p = %s, .site = %lld",
+                                 cg_float(c->arena, a->p), (long long)a->site)
+                     : ""));
+}
+
+/* What else it works on: the mask, operand `mask` if there is one; under p the last two. */
+static const char *
+attn_at(cg *c, const ir_op *op, int mask)
+{
+    bool drops = ir_attr_get(op, IR_ATTR_p);
+    int narg = op->narg - (drops ? 2 : 0);
+    ef_buf b = {.arena = c->arena};
+    ef_putf(&b, "&(rt_attn_at){.mask = %s",
+            narg > mask ? cg_arg(c, op, mask, IR_I64) : "NULL");
+    if (drops)
+        ef_putf(&b, ", .keys = %s, .key = %s", cg_arg(c, op, narg, IR_I64),
+                cg_arg(c, op, narg + 1, IR_I64));
+    ef_puts(&b, "}");
+    return b.s;
 }
 
 void
@@ -260,12 +281,10 @@ lw_attention(cg *c, const ir_op *op)
     const char *ws = cg_scratch(c, rt_attention_scratch(&a, c->threads));
     const char *y = cg_res(c, op, 0, IR_F32), *lse = cg_res(c, op, 1, IR_F32);
     const char *q = cg_arg(c, op, 0, IR_F32), *k = cg_arg(c, op, 1, IR_F32);
-    const char *v = cg_arg(c, op, 2, IR_F32);
-    const char *mask = op->narg > 3 ? cg_arg(c, op, 3, IR_I64) : "NULL";
+    const char *v = cg_arg(c, op, 2, IR_F32), *at = attn_at(c, op, 3);
     if (!c->dry && !c->why)
-        cg_call(c, "rt_attention",
-                "%s, %s, %s, %s, %s, &(rt_attn_at){.mask = %s}, &%s, %s", y, lse, q, k,
-                v, mask, attn_name(c, &a), ws);
+        cg_call(c, "rt_attention", "%s, %s, %s, %s, %s, %s, &%s, %s", y, lse, q, k, v,
+                at, attn_name(c, &a), ws);
 }
 
 /* Zeroes result i where the heads' columns do not cover it. */
@@ -289,15 +308,14 @@ lw_attention_grad(cg *c, const ir_op *op)
         d[i] = cg_res(c, op, packed ? 0 : i, IR_F32);
     for (int i = 0; i < 6; i++)
         x[i] = cg_arg(c, op, i, IR_F32);
-    const char *mask = op->narg > 6 ? cg_arg(c, op, 6, IR_I64) : "NULL";
+    const char *at = attn_at(c, op, 6);
     if (c->dry || c->why)
         return;
     for (int i = 0; i < op->nres; i++)
         clear_gaps(c, op, i, packed ? nq + 2 * nkv : i == 0 ? nq : nkv);
-    cg_call(c, "rt_attention_grad",
-            "%s, %s, %s, %s, %s, %s, %s, %s, %s, &(rt_attn_at){.mask = %s}, &%s, %s",
-            d[0], d[1], d[2], x[0], x[1], x[2], x[3], x[4], x[5], mask,
-            attn_name(c, &a), ws);
+    cg_call(c, "rt_attention_grad", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, &%s, %s",
+            d[0], d[1], d[2], x[0], x[1], x[2], x[3], x[4], x[5], at, attn_name(c, &a),
+            ws);
 }
 
 void

@@ -297,6 +297,18 @@ static const rule_case rules[] = {
      ", causal=1, ko=3, vo=6, qs=9, ks=9, vs=9, window=2, softcap=0.7} : f32[2,3,6], "
      "f32[2,2,3]\n  ret %y\n",
      0, 0},
+    {P("x", "2,3,18") IDS("m", "2,3", "1 1 0 1 1 1") IDS("k", "2,3", "0 1 2 9 8 7")
+         IDS("s", "", "5"),
+     "  %y, %l = attention $x, $x, $x, $m, $k, $s {" ATTN
+     ", causal=1, ko=6, vo=12, p=0.4, site=2} : f32[2,3,6], f32[2,2,3]\n  ret %y\n",
+     0, 0},
+    {P("q", "2,3,6") P("k", "2,3,6") P("v", "2,3,6") IDS("r", "2,3", "0 1 2 9 8 7")
+         IDS("s", "", "5"),
+     "  %y, %l = attention $q, $k, $v, $r, $s {" ATTN
+     ", softcap=0.7, p=0.4} : f32[2,3,6], f32[2,2,3]\n  ret %y\n",
+     0, 0},
+    {P("x", "2,3,9") IDS("k", "2,3", "0 1 2 9 8 7") IDS("s", "", "5"),
+     "  %y = dropout $x, $k, $s {p=0.4, site=1} : f32[2,3,9]\n  ret %y\n", 0, 0},
     {P("x", "2,3,9") FROZEN("c", "1,3,2") FROZEN("s", "1,3,2"),
      "  %y = rotary $x, $c, $s {heads=2, start=1, stride=4} : f32[2,3,9]\n  ret %y\n",
      0, 0},
