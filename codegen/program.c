@@ -148,8 +148,8 @@ role_of(const ir_module *m, const ir_value *v)
         {"ids", "RT_IDS"},        {"mask", "RT_MASK"},
         {"types", "RT_TYPES"},    {"positions", "RT_POSITIONS"},
         {"labels", "RT_TARGETS"}, {"values", "RT_VALUES"},
-        {"scale", "RT_SCALE"},    {"keys", "RT_KEYS"},
-        {"key", "RT_KEY"}};
+        {"scale", "RT_SCALE"},    {"keys", "RT_DROP_KEYS"},
+        {"key", "RT_DROP_KEY"}};
     for (int i = 0; i < (int)EF_COUNT(word); i++)
         if (pass_input_is(m, v, word[i][0]))
             return word[i][1];

@@ -120,7 +120,8 @@ fill(const filling *f, const rt_input *in, void *data, int64_t b)
         fill_class(f, (int64_t *)data + b);
     else if (in->role == RT_TARGETS)
         fill_targets(f, (int64_t *)data + b * n);
-    else if (in->role != RT_SCALE)
+    else if (in->role != RT_SCALE && in->role != RT_DROP_KEYS &&
+             in->role != RT_DROP_KEY)
         fill_tokens(f, in->role, (int64_t *)data + b * n);
 }
 
@@ -147,4 +148,34 @@ rt_set_scale(rt_run *run, double scale)
     for (int i = 0; i < run->program->ninput; i++)
         if (run->program->input[i].role == RT_SCALE)
             *(float *)run->input[i] = (float)scale;
+}
+
+/* Mixes all bits (SplitMix64 of Steele, Lea and Flood, 2014). */
+static uint64_t
+mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+int64_t
+rt_step_key(uint64_t seed, int64_t step)
+{
+    return (int64_t)(mix(mix(seed) ^ (uint64_t)step) >> 12);
+}
+
+void
+rt_set_keys(rt_run *run, int64_t key, int64_t first)
+{
+    const rt_program *p = run->program;
+    for (int i = 0; i < p->ninput; i++) {
+        int64_t *data = run->input[i];
+        if (p->input[i].role == RT_DROP_KEY)
+            data[0] = key;
+        if (p->input[i].role == RT_DROP_KEYS)
+            for (int64_t k = 0; k < p->batch * p->seq; k++)
+                data[k] = (first + k / p->seq) << 24 | k % p->seq;
+    }
 }

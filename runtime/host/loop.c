@@ -94,6 +94,14 @@ report_without_gradient(const rt_run *run)
     free(t.s);
 }
 
+/* Inputs of the micro-batch that begins `at` rows into the step, in l->row; -1: said why. */
+static int64_t
+fill(loop *l, int64_t at, int64_t n)
+{
+    rt_set_keys(l->run, rt_step_key((uint64_t)l->job->opts->seed, l->state->step), at);
+    return rt_batch_fill(l->run, l->job->train, l->row, n);
+}
+
 /* Forward and backward of all micro-batches. */
 static int
 micro_batches(loop *l, int64_t supervised, double *loss, int64_t *tokens)
@@ -104,7 +112,7 @@ micro_batches(loop *l, int64_t supervised, double *loss, int64_t *tokens)
     rt_zero(l->run->compute, l->run->base[RT_GRAD][0], rt_class_bytes(p, RT_GRAD));
     rt_set_scale(l->run, 1 / (double)supervised);
     for (int64_t at = 0; at < l->now.n; at += l->schedule.batch) {
-        int64_t n = rt_batch_fill(l->run, l->job->train, l->row, micro_rows(l, at));
+        int64_t n = fill(l, at, micro_rows(l, at));
         if (n < 0)
             return RT_USER;
         *tokens += n;
@@ -119,9 +127,9 @@ static int64_t
 fill_again(void *data, int64_t m, const int64_t **row)
 {
     loop *l = data;
-    int64_t n = micro_rows(l, m * l->schedule.batch);
+    int64_t at = m * l->schedule.batch, n = micro_rows(l, at);
     *row = l->row;
-    return rt_batch_fill(l->run, l->job->train, l->row, n) < 0 ? -1 : n;
+    return fill(l, at, n) < 0 ? -1 : n;
 }
 
 static int
@@ -449,6 +457,12 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     const rt_opts *o = job->opts;
     loop l = {.job = job, .run = job->run, .state = state};
     l.schedule = schedule_of(job);
+    if (rt_input_of(job->run->program, RT_DROP_KEYS) &&
+        l.schedule.global > RT_MOST_KEYS)
+        return rt_fail(RT_USER,
+                       "a step of %lld rows: dropout tells %d apart; give a smaller "
+                       "--global-batch-size",
+                       (long long)l.schedule.global, RT_MOST_KEYS);
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
     l.shown = (rt_state){.total = l.schedule.total};
