@@ -11,7 +11,7 @@
 #include "ir.h"
 
 /* Keys of so many heads are below 2^53: a double is one. */
-enum { HEADS = 512 };
+enum { HEADS_MAX = 512 };
 
 static ir_value *
 input(ir_module *m, const char *role)
@@ -74,30 +74,68 @@ of_heads(ir_builder *b, ir_value *keys, int64_t n)
     return ir_ew2(b, IR_OP_add, "keys", keys, p->value);
 }
 
+/* How rows of x are told apart. */
+typedef enum rows {
+    OTHERS,
+    TOKENS,   /* [B,S,*] */
+    FLAT,     /* [B*S,*] */
+    COMPUTED, /* [rows,*] */
+    SAMPLES,  /* [B,*], [B,1,*] */
+    HEADS     /* [B,H,S,*], [B*H,S,*] */
+} rows;
+
+static rows
+rows_of(const ir_value *keys, const ir_type *x, int64_t *heads)
+{
+    int64_t batch = keys->type->dim[0], seq = keys->type->dim[1];
+    int n = x->rank - 1;
+    const int64_t *d = x->dim;
+    if (n == 1 && x->sym[0])
+        return x->sym[0] == IR_ROWS ? COMPUTED : OTHERS;
+    if (n == 2 && d[0] == batch && d[1] == seq)
+        return TOKENS;
+    if ((n == 1 || (n == 2 && d[1] == 1)) && d[0] == batch)
+        return SAMPLES;
+    if (n == 1)
+        return d[0] == batch * seq ? FLAT : OTHERS;
+    if (n == 3 && d[0] == batch && d[2] == seq)
+        *heads = d[1];
+    else if (n == 2 && d[1] == seq && d[0] % batch == 0)
+        *heads = d[0] / batch;
+    return *heads > 0 && *heads <= HEADS_MAX ? HEADS : OTHERS;
+}
+
+bool
+ir_drop_keys_fit(const ir_value *keys, const ir_type *x)
+{
+    int64_t heads = 0;
+    return x->rank > 1 && rows_of(keys, x, &heads) != OTHERS;
+}
+
 ir_value *
 ir_drop_keys_of(ir_builder *b, ir_value *keys, const ir_type *x)
 {
-    int64_t batch = keys->type->dim[0], seq = keys->type->dim[1];
-    ir_value *row = input(b->m, "row");
+    int64_t batch = keys->type->dim[0], seq = keys->type->dim[1], heads = 0;
+    const ir_type *first = ir_type_get(b->m->ctx, IR_I64, 2, (int64_t[]){batch, 1});
+    ir_attr axis[2] = {ir_attr_i(IR_ATTR_axis, 0), ir_attr_i(IR_ATTR_axis, 1)};
     int n = x->rank - 1;
-    const int64_t *d = x->dim;
-    if (n == 1 && x->sym[0] == IR_ROWS && row)
-        return ir_emit(b, IR_OP_gather, "keys", 2,
-                       (ir_value *[]){as(b, keys, 1, (int64_t[]){batch * seq}), row}, 1,
-                       (ir_attr[]){ir_attr_i(IR_ATTR_axis, 0)}, NULL);
-    if (n == 2 && d[0] == batch && d[1] == seq)
+    switch (ir_drop_keys_fit(keys, x) ? rows_of(keys, x, &heads) : OTHERS) {
+    case TOKENS:
         return keys;
-    if (n == 1 + (n == 2 && d[1] == 1) && d[0] == batch) {
-        const ir_type *t = ir_type_get(b->m->ctx, IR_I64, 2, (int64_t[]){batch, 1});
-        ir_attr axis = ir_attr_i(IR_ATTR_axis, 1);
-        return as(b, ir_emit(b, IR_OP_slice, "keys", 1, &keys, 1, &axis, t), n, d);
+    case FLAT:
+        return as(b, keys, n, x->dim);
+    case COMPUTED:
+        keys = as(b, keys, 1, (int64_t[]){batch * seq});
+        return ir_emit(b, IR_OP_gather, "keys", 2,
+                       (ir_value *[]){keys, input(b->m, "row")}, 1, axis, NULL);
+    case SAMPLES:
+        keys = ir_emit(b, IR_OP_slice, "keys", 1, &keys, 1, axis + 1, first);
+        return as(b, keys, n, x->dim);
+    case HEADS:
+        return as(b, of_heads(b, keys, heads), n, x->dim);
+    default:
+        return NULL;
     }
-    if (n == 1 && d[0] == batch * seq)
-        return as(b, keys, 1, d);
-    int64_t heads = n == 3 && d[0] == batch && d[2] == seq               ? d[1]
-                    : n == 2 && d[1] == seq && d[0] && d[0] % batch == 0 ? d[0] / batch
-                                                                         : 0;
-    return heads > 0 && heads <= HEADS ? as(b, of_heads(b, keys, heads), n, d) : NULL;
 }
 
 int64_t

@@ -377,8 +377,9 @@ bool ir_attention_packed(const ir_op *, int at);
  * [batch,seq]; NULL: there is one, of another shape, or a size is not known. */
 ir_value *ir_drop_key(ir_module *);
 ir_value *ir_drop_keys(ir_module *, int64_t batch, int64_t seq);
-/* Keys for the rows of a value of type x, from those of all tokens. NULL: x has no dimensions
- * by which they could be told. */
+/* Keys for the rows of a value of type x, from those of all tokens. NULL: they do not fit, x
+ * has no dimensions by which its rows could be told apart. */
+bool ir_drop_keys_fit(const ir_value *keys, const ir_type *x);
 ir_value *ir_drop_keys_of(ir_builder *, ir_value *keys, const ir_type *x);
 /* One more than the largest site that is taken. */
 int64_t ir_drop_sites(const ir_module *);

@@ -100,6 +100,45 @@ new_adapter(lora *l, const lora_target *t, const char *which, int64_t rows,
     return p->value;
 }
 
+/* What adapters on a product read: x, or under --lora-dropout dropout of it; adapters on parts
+ * of one product read the same, as the one of PEFT that they are saved as. */
+static ir_value *
+adapter_input(lora *l, ir_builder *at, const ir_op *linear)
+{
+    double p = l->ctx->cfg->lora_dropout;
+    ir_value *x = linear->arg[0], *dropped = ef_map_get(&l->dropped, linear);
+    if (p <= 0 || dropped)
+        return p > 0 ? dropped : x;
+    ir_attr attr[2] = {ir_attr_f(IR_ATTR_p, p), ir_attr_i(IR_ATTR_site, l->site++)};
+    ir_value *arg[3] = {x, ir_drop_keys_of(at, l->keys, x->type), ir_drop_key(l->m)};
+    const char *name = ef_printf(l->pc->scratch, "%s.a.in", linear->res[0]->name);
+    dropped = ir_emit(at, IR_OP_dropout, name, 3, arg, 2, attr, NULL);
+    ef_map_set(l->pc->scratch, &l->dropped, linear, dropped);
+    return dropped;
+}
+
+/* Has each product with an adapter rows that dropout can tell apart? */
+static bool
+check_dropout(lora *l)
+{
+    if (l->ctx->cfg->lora_dropout <= 0)
+        return true;
+    l->site = ir_drop_sites(l->m);
+    l->keys =
+        ir_drop_keys(l->m, ir_meta_int(l->m, "batch", 0), ir_meta_int(l->m, "seq", 0));
+    for (int i = 0; i < l->targets.n; i++) {
+        const lora_module *m = l->targets.at[i].module;
+        for (int k = 0; k < m->ops.n; k++)
+            if (!l->keys || !ir_drop_keys_fit(l->keys, m->ops.at[k]->arg[0]->type))
+                return ef_error(
+                    l->ctx, m->ops.at[k]->loc, E_OPT_VALUE, "lora-dropout",
+                    ef_printf(l->ctx->arena, "%s reads %s, not rows of tokens",
+                              m->label,
+                              ir_type_text(l->ctx, m->ops.at[k]->arg[0]->type)));
+    }
+    return true;
+}
+
 /* %y = linear %x, $w     ->  %y = linear %x, $w
  *                            %t = linear %x, $A {tb=1}
  *                            %z = lora_add %y, %t, $B {by=s, start=q}     and uses of z */
@@ -129,7 +168,7 @@ adapt(lora *l, const lora_target *t, int64_t r, double scale)
         ir_builder at = ir_after(last);
         ir_value *low =
             ir_emit(&at, IR_OP_linear, ef_printf(l->pc->scratch, "%s.a", stem), 2,
-                    (ir_value *[]){linear->arg[0], a}, 1, &tb, NULL);
+                    (ir_value *[]){adapter_input(l, &at, linear), a}, 1, &tb, NULL);
         ir_value *sum =
             ir_emit(&at, IR_OP_lora_add, ef_printf(l->pc->scratch, "%s.lora", stem), 3,
                     (ir_value *[]){y, low, b}, n, attr, NULL);
@@ -235,8 +274,10 @@ print_table(const lora *l, int64_t r, double alpha, double scale)
         for (int k = 0; k < 2; k++)
             wide[k] = n[k] > wide[k] ? n[k] : wide[k];
     }
-    ef_report(l->ctx, "LoRA: rank %" PRId64 ", alpha %s, scale %s, targets %s", r,
-              ef_ftoa(alpha), ef_ftoa(scale), l->wanted);
+    double p = l->ctx->cfg->lora_dropout;
+    ef_report(l->ctx, "LoRA: rank %" PRId64 ", alpha %s, scale %s%s%s, targets %s", r,
+              ef_ftoa(alpha), ef_ftoa(scale), p > 0 ? ", dropout " : "",
+              p > 0 ? ef_ftoa(p) : "", l->wanted);
     ef_report(l->ctx, "  %-*s  %-4s  %-*s  %-12s  %s", wide[0], "module", "part",
               wide[1], "columns", "[in,out]", "found by");
     for (int i = 0; i < l->targets.n; i++) {
@@ -323,7 +364,7 @@ pass_lora(pass_ctx *pc)
         return ef_error(m->ctx, NULL, E_LORA, "the module has adapters already");
     keep_classifier(&l);
     lora_find_modules(&l);
-    if (!lora_find_targets(&l) || !check_targets(&l, r))
+    if (!lora_find_targets(&l) || !check_targets(&l, r) || !check_dropout(&l))
         return false;
     for (int i = 0; i < l.targets.n; i++)
         adapt(&l, &l.targets.at[i], r, scale);

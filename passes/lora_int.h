@@ -31,6 +31,9 @@ typedef struct lora { /* one run of the pass */
     const char *wanted; /* comma list: q, v, all-linear, names, patterns */
     EF_VEC(lora_module *) modules;
     EF_VEC(lora_target) targets;
+    ir_value *keys; /* under --lora-dropout */
+    int64_t site;   /* the next one */
+    ef_map dropped; /* linear op -> what adapters on it read */
 } lora;
 
 /* Fills modules. Those of role IR_MODULE are saved whole. */

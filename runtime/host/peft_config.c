@@ -89,7 +89,9 @@ check(const rt_peft_config *c)
     if (!cJSON_IsNumber(get(c, "r")) || !cJSON_IsNumber(get(c, "lora_alpha")))
         return rt_fail(RT_USER, "%s: r and lora_alpha must be numbers", c->path);
     if (!is_off(get(c, "lora_dropout")))
-        rt_warn("%s: lora_dropout is not applied", c->path);
+        rt_warn("%s: lora_dropout is not applied; the trainer's own is that of efficc "
+                "--lora-dropout",
+                c->path);
     return RT_OK;
 }
 
