@@ -13,13 +13,13 @@ static const char *const toy_classifier[] = {"classifier", NULL};
 #define TOY_LORA(ab, kind, mod, at, r, c)                                           \
     {                                                                               \
         .name = mod "." ab, .role = kind, .n = (r) * (c), .rank = 2, .dim = {r, c}, \
-        .offset = at, .module = mod                                                 \
+        .offset = at, .image = -1, .module = mod                                    \
     }
-#define TOY_ROW_LORA(ab, kind, mod, p_, at, r, c, first)                             \
-    {                                                                                \
-        .name = mod "." p_ "." ab, .role = kind, .n = (r) * (c), .rank = 2,          \
-        .dim = {r, c}, .offset = at, .module = mod, .part = p_, .part_start = first, \
-        .part_len = 2, .part_of = 6                                                  \
+#define TOY_ROW_LORA(ab, kind, mod, p_, at, r, c, first)                     \
+    {                                                                        \
+        .name = mod "." p_ "." ab, .role = kind, .n = (r) * (c), .rank = 2,  \
+        .dim = {r, c}, .offset = at, .image = -1, .module = mod, .part = p_, \
+        .part_start = first, .part_len = 2, .part_of = 6                     \
     }
 
 static const rt_param toy_whole_param[] = {
@@ -35,20 +35,23 @@ static const rt_param toy_whole_param[] = {
      .n = 6,
      .rank = 2,
      .dim = {3, 2},
-     .offset = 256},
+     .offset = 256,
+     .image = -1},
     {.name = "classifier.bias",
      .hf = "classifier.bias",
      .role = RT_MODULE,
      .n = 2,
      .rank = 1,
      .dim = {2},
-     .offset = 320},
+     .offset = 320,
+     .image = -1},
     {.name = "emb.weight",
      .hf = "emb.weight",
      .cls = RT_FROZEN,
      .n = 4,
      .rank = 2,
-     .dim = {2, 2}},
+     .dim = {2, 2},
+     .image = -1},
 };
 
 static const rt_param toy_rows_param[] = {
