@@ -440,3 +440,12 @@ lw_head_ce_grad(cg *c, const ir_op *op)
     cg_call(c, "rt_head_ce_grad", "%s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_res(c, op, 1, IR_F32), grad[0], grad[1], operands);
 }
+
+/* ---- the loss scaler ---- */
+
+void
+lw_rescale(cg *c, const ir_op *op)
+{
+    cg_call(c, "rt_rescale", "%s, %s", cg_arg(c, op, 0, IR_F32),
+            cg_arg(c, op, 1, IR_F32));
+}

@@ -130,9 +130,6 @@ finish(fe_line *l, ef_config *c)
         else
             c->input = l->operands.at[i];
     check_dims(l, c);
-    if (c->bf16 || c->fp16 || strcmp(c->residual, ef_config_default.residual))
-        l->ok =
-            ef_error(l->ctx, NULL, E_OPT_VALUE, "bf16", "precision is not there yet");
     if (l->ok && c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
         fe_line_bad(l, fe_line_option(l, "lora-alpha"),
                     "%g is more than a million times the rank, %" PRId64, c->lora_alpha,

@@ -182,6 +182,30 @@ ir_env_zero_grads(const ir_module *m, ir_env *env)
     }
 }
 
+static ir_tensor *operand(ir_module *, ir_env *, const ir_op *, const ir_value *);
+
+/* First contents of a param. NULL: said why. */
+static ir_tensor *
+param_data(ir_module *m, ir_env *env, const ir_op *op, const ir_value *v)
+{
+    const ir_param *p = v->param;
+    ir_tensor *t = ir_env_new(env, v);
+    if (p->cls == IR_SCALER)
+        t->data[0] = IR_FIRST_SCALE;
+    if (p->cls == IR_GRAD || p->cls == IR_STATE || p->cls == IR_SCALER)
+        return t;
+    if (p->cls == IR_IMAGE) {
+        const ir_tensor *of = operand(m, env, op, p->of->value);
+        if (!of)
+            return NULL;
+        memcpy(t->data, of->data, (size_t)ir_count(t) * sizeof *t->data);
+    } else if (!ir_read_f64(m, p, env->seed, 0, ir_count(t), t->data))
+        return NULL;
+    if (ir_is_low(v->type->dtype))
+        round_tensor(t, env->exact);
+    return t;
+}
+
 /* The tensor of an operand; a param is read at its first use. NULL: said why. */
 static ir_tensor *
 operand(ir_module *m, ir_env *env, const ir_op *op, const ir_value *v)
@@ -195,10 +219,7 @@ operand(ir_module *m, ir_env *env, const ir_op *op, const ir_value *v)
                            ir_ops[op->code].name, v->name));
         return NULL;
     }
-    t = ir_env_new(env, v);
-    if (v->param->cls == IR_GRAD || v->param->cls == IR_STATE)
-        return t;
-    return ir_read_f64(m, v->param, env->seed, 0, ir_count(t), t->data) ? t : NULL;
+    return param_data(m, env, op, v);
 }
 
 /* ---- the function ---- */

@@ -5,6 +5,7 @@
  */
 #include "interp_int.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -284,11 +285,44 @@ bool
 ir_ev_clip_scale(ir_ev *e)
 {
     double max = e->env ? e->env->hyper.max_norm : 0;
-    double factor = max / (sqrt(*e->arg[0]->data) + 1e-6);
-    *e->res[0]->data = max > 0 && factor < 1 ? factor : 1;
+    double scale = e->op->narg > 1 ? e->arg[1]->data[0] : 1;
+    double factor = max / (sqrt(*e->arg[0]->data) / scale + 1e-6);
+    *e->res[0]->data = (max > 0 && factor < 1 ? factor : 1) / scale;
     if (!isfinite(*e->arg[0]->data))
         *e->res[0]->data = NAN;
     return true;
+}
+
+bool
+ir_ev_rescale(ir_ev *e)
+{
+    enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
+    double *s = e->arg[0]->data;
+    if (!isfinite(*e->arg[1]->data)) {
+        s[SCALE] = fmax(1, s[SCALE] / 2);
+        s[GOOD] = 0;
+        s[SKIPPED]++;
+        return true;
+    }
+    s[UPDATES]++;
+    if (++s[GOOD] < INTERVAL)
+        return true;
+    s[GOOD] = 0;
+    s[SCALE] = s[SCALE] * 2 <= FLT_MAX ? s[SCALE] * 2 : s[SCALE];
+    return true;
+}
+
+/* Number of the update that runs: a loss scaler has counted those before it. */
+static double
+update_number(const ir_ev *e)
+{
+    const ir_module *m = e->op->block->func->module;
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == IR_SCALER) {
+            const ir_tensor *s = ir_env_get(e->env, m->params.at[i]->value);
+            return s ? s->data[3] + 1 : 1;
+        }
+    return (double)e->env->hyper.step;
 }
 
 /* torch.optim.SGD: buffer m, which is zero at first; what of it (and decay) is subtracted. */
@@ -312,8 +346,8 @@ ir_ev_optim(ir_ev *e)
     const ir_hyper *h = &e->env->hyper;
     double coef = *e->arg[4]->data,
            wd = h->decay_all || p->type->rank >= 2 ? h->weight_decay : 0;
-    double bc1 = 1 - pow(h->beta1, (double)h->step);
-    double bc2 = sqrt(1 - pow(h->beta2, (double)h->step));
+    double t = update_number(e);
+    double bc1 = 1 - pow(h->beta1, t), bc2 = sqrt(1 - pow(h->beta2, t));
     double shift = e->op->arg[0]->param->shift;
     int64_t n = isfinite(coef) ? ir_count(p) : 0;
     for (int64_t i = 0; i < n; i++) {
@@ -327,6 +361,8 @@ ir_ev_optim(ir_ev *e)
             step = m->data[i] / bc1 / (sqrt(v->data[i]) / bc2 + h->eps);
         }
         p->data[i] = keep(e, p, p->data[i] - h->lr * (decay + step));
+        if (e->op->narg > 5)
+            e->arg[5]->data[i] = keep(e, e->arg[5], p->data[i]);
     }
     return true;
 }

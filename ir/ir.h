@@ -116,6 +116,9 @@ typedef enum ir_init {
     IR_INIT_NORMAL   /* N(0, 0.02), a new classifier's weight */
 } ir_init;
 
+/* Scale of a loss scaler before the first step (torch.amp.GradScaler). */
+#define IR_FIRST_SCALE 65536.0
+
 typedef enum ir_pclass {
     IR_TRAIN,  /* trained: has a gradient and optimizer state; f32 master weights */
     IR_FROZEN, /* a weight that is not trained */
@@ -313,6 +316,11 @@ ir_attr_f(ir_attr_key k, double f)
     return (ir_attr){k, 0, {.f = f}};
 }
 static inline ir_attr
+ir_attr_s(ir_attr_key k, const char *s) /* interned */
+{
+    return (ir_attr){k, 0, {.s = s}};
+}
+static inline ir_attr
 ir_attr_l(ir_attr_key k, int n, const int64_t *l)
 {
     return (ir_attr){k, n, {.l = l}};
@@ -446,6 +454,12 @@ bool ir_eval_op(ef_ctx *, const ir_op *, const ir_tensor *const *arg, ir_tensor 
                 ef_arena *);
 double ir_from_half(uint16_t bits);   /* IEEE 754 binary16 */
 double ir_from_bfloat(uint16_t bits); /* the upper half of a binary32 */
+/* Is it a type of 16 bits that stands in for f32? */
+static inline bool
+ir_is_low(ir_dtype d)
+{
+    return d == IR_F16 || d == IR_BF16;
+}
 double ir_round(ir_dtype, double); /* to the dtype, nearest even; integers truncate */
 
 #endif

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ir_int.h"
+#include "shape_int.h"
 
 const char *
 ir_bad(ef_ctx *ctx, const ir_op *op, int operand, const char *fmt, ...)
@@ -129,12 +129,6 @@ ir_op_types(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         if (!ir_dims_ok(out[i]->rank, out[i]->dim))
             why = ef_internf(ctx, "result %d would have more than 2^40 elements", i);
     return why;
-}
-
-static const ir_type *
-arg(const ir_op *op, int i)
-{
-    return op->arg[i]->type;
 }
 
 static const char *
@@ -441,6 +435,9 @@ sh_reduce(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         r.dim[r.rank] = gone ? 1 : t->dim[i];
         r.sym[r.rank++] = gone ? (uint8_t)IR_FIXED : t->sym[i];
     }
+    r.dtype = ir_dtype_to(op, r.dtype);
+    if (r.dtype == IR_NDTYPES)
+        return "attribute to names no float type";
     out[0] = ir_type_intern(ctx, &r);
     return NULL;
 }

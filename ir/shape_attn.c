@@ -212,7 +212,7 @@ sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         return why;
     if (x->rank != 3)
         return ir_bad(ctx, op, 0, "three dimensions, [B,S,columns]");
-    bool table = c->rank == 3 && c->dtype == x->dtype && !c->sym[2] &&
+    bool table = c->rank == 3 && c->dtype == IR_F32 && !c->sym[2] &&
                  (c->dim[0] == 1 || ir_same_dims(c, 0, x, 0, 1)) &&
                  ir_same_dims(c, 1, x, 1, 1) && last(c) % 2 == 0;
     if (!table)
@@ -307,6 +307,7 @@ sh_lora_db(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     if (!why)
         why = check_columns(ctx, op, len);
     if (!why)
-        out[0] = ir_type_get(ctx, dy->dtype, 2, (int64_t[]){len, last(arg(op, 1))});
+        out[0] =
+            ir_type_get(ctx, ir_wide(dy->dtype), 2, (int64_t[]){len, last(arg(op, 1))});
     return why;
 }

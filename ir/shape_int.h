@@ -26,6 +26,16 @@ const char *ir_need_beside(ef_ctx *, const ir_op *, int i, const ir_type *t, int
 /* A matrix of the dtype of t. */
 const char *ir_need_matrix(ef_ctx *, const ir_op *, int i, const ir_type *t);
 
+/* Dtype of result 0 of an op that takes attribute `to`, where it would be d; IR_NDTYPES: the
+ * attribute names no float type. */
+ir_dtype ir_dtype_to(const ir_op *, ir_dtype d);
+/* f32 where d is a float type: what sums, biases and such have beside low operands. */
+static inline ir_dtype
+ir_wide(ir_dtype d)
+{
+    return ir_dtypes[d].is_float ? IR_F32 : d;
+}
+
 /* NULL, or what is wrong with the attributes p and site. */
 const char *ir_need_share(ef_ctx *, const ir_op *);
 

@@ -16,6 +16,40 @@ ir_need_rows(ef_ctx *ctx, const ir_op *op, int i)
     return NULL;
 }
 
+ir_dtype
+ir_dtype_to(const ir_op *op, ir_dtype d)
+{
+    const ir_attr *to = ir_attr_get(op, IR_ATTR_to);
+    for (int k = 0; to && k <= IR_NDTYPES; k++) {
+        d = (ir_dtype)k;
+        if (k == IR_NDTYPES ||
+            (ir_dtypes[k].is_float && !strcmp(ir_dtypes[k].name, to->u.s)))
+            break;
+    }
+    return d;
+}
+
+/* t as the type of result 0 under attribute `to`; NULL: filled in. */
+static const char *
+put_result(ef_ctx *ctx, const ir_op *op, const ir_type *t, const ir_type **out)
+{
+    ir_dtype d = ir_dtype_to(op, t->dtype);
+    if (d == IR_NDTYPES)
+        return ef_internf(ctx, "to is '%s', expected a float type",
+                          ir_attr_get(op, IR_ATTR_to)->u.s);
+    *out = ir_type_with(ctx, t, d);
+    return NULL;
+}
+
+/* Operand i has the dims of t and is a float type: any gradient of it. */
+static const char *
+need_floats_like(ef_ctx *ctx, const ir_op *op, int i, const ir_type *t)
+{
+    if (!ir_dtypes[arg(op, i)->dtype].is_float)
+        return ir_bad(ctx, op, i, "floats");
+    return ir_need_type(ctx, op, i, ir_type_with(ctx, t, arg(op, i)->dtype));
+}
+
 /* Operand i must have dtype and exactly the dims given. */
 static const char *
 need_dims(ef_ctx *ctx, const ir_op *op, int i, ir_dtype dtype, int rank,
@@ -98,8 +132,7 @@ sh_matmul(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     r.sym[r.rank++] = a->sym[m];
     r.dim[r.rank] = b->dim[n];
     r.sym[r.rank++] = b->sym[n];
-    out[0] = ir_type_intern(ctx, &r);
-    return NULL;
+    return put_result(ctx, op, ir_type_intern(ctx, &r), out);
 }
 
 /* Operand w is [in,out], or [out,in] under tb, with x = operand 0 [..,in]; *n = out. */
@@ -127,10 +160,9 @@ sh_linear(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     int64_t n = 0;
     const char *why = check_weight(ctx, op, 1, &n);
     if (!why && op->narg > 2)
-        why = need_dims(ctx, op, 2, x->dtype, 1, &n);
-    if (!why)
-        out[0] = ir_type_part(ctx, x, 0, x->rank - 1, n);
-    return why;
+        why = need_dims(ctx, op, 2, ir_wide(x->dtype), 1, &n);
+    return why ? why
+               : put_result(ctx, op, ir_type_part(ctx, x, 0, x->rank - 1, n), out);
 }
 
 const char *
@@ -144,8 +176,8 @@ sh_linear_dw(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         return why;
     bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
     int64_t in = last(x), n = last(arg(op, 1));
-    out[0] =
-        ir_type_get(ctx, x->dtype, 2, tb ? (int64_t[]){n, in} : (int64_t[]){in, n});
+    out[0] = ir_type_get(ctx, ir_wide(x->dtype), 2,
+                         tb ? (int64_t[]){n, in} : (int64_t[]){in, n});
     return NULL;
 }
 
@@ -171,8 +203,7 @@ sh_embed(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     r.dtype = table->dtype;
     r.dim[r.rank] = table->dim[1];
     r.sym[r.rank++] = IR_FIXED;
-    out[0] = ir_type_intern(ctx, &r);
-    return NULL;
+    return put_result(ctx, op, ir_type_intern(ctx, &r), out);
 }
 
 const char *
@@ -233,12 +264,11 @@ sh_layernorm(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 0);
     const char *why = ir_need_rows(ctx, op, 0);
     for (int i = 1; !why && i < 3; i++)
-        why = need_dims(ctx, op, i, x->dtype, 1, &x->dim[x->rank - 1]);
+        why = need_dims(ctx, op, i, IR_F32, 1, &x->dim[x->rank - 1]);
     if (why)
         return why;
-    out[0] = x;
     out[1] = out[2] = row_stats(ctx, x);
-    return NULL;
+    return put_result(ctx, op, x, out);
 }
 
 const char *
@@ -247,9 +277,9 @@ sh_layernorm_dx(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 1);
     const char *why = ir_need_rows(ctx, op, 1);
     if (!why)
-        why = ir_need_type(ctx, op, 0, x);
+        why = need_floats_like(ctx, op, 0, x);
     if (!why)
-        why = need_dims(ctx, op, 2, x->dtype, 1, &x->dim[x->rank - 1]);
+        why = need_dims(ctx, op, 2, IR_F32, 1, &x->dim[x->rank - 1]);
     for (int i = 3; !why && i < 5; i++)
         why = ir_need_type(ctx, op, i, row_stats(ctx, x));
     out[0] = x;
@@ -262,11 +292,11 @@ sh_layernorm_dwb(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 1);
     const char *why = ir_need_rows(ctx, op, 1);
     if (!why)
-        why = ir_need_type(ctx, op, 0, x);
+        why = need_floats_like(ctx, op, 0, x);
     for (int i = 2; !why && i < 4; i++)
         why = ir_need_type(ctx, op, i, row_stats(ctx, x));
     if (!why)
-        out[0] = out[1] = ir_type_get(ctx, x->dtype, 1, &x->dim[x->rank - 1]);
+        out[0] = out[1] = ir_type_get(ctx, IR_F32, 1, &x->dim[x->rank - 1]);
     return why;
 }
 
@@ -276,12 +306,11 @@ sh_rmsnorm(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 0);
     const char *why = ir_need_rows(ctx, op, 0);
     if (!why)
-        why = need_dims(ctx, op, 1, x->dtype, 1, &x->dim[x->rank - 1]);
+        why = need_dims(ctx, op, 1, IR_F32, 1, &x->dim[x->rank - 1]);
     if (why)
         return why;
-    out[0] = x;
     out[1] = row_stats(ctx, x);
-    return NULL;
+    return put_result(ctx, op, x, out);
 }
 
 const char *
@@ -290,9 +319,9 @@ sh_rmsnorm_dx(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 1);
     const char *why = ir_need_rows(ctx, op, 1);
     if (!why)
-        why = ir_need_type(ctx, op, 0, x);
+        why = need_floats_like(ctx, op, 0, x);
     if (!why)
-        why = need_dims(ctx, op, 2, x->dtype, 1, &x->dim[x->rank - 1]);
+        why = need_dims(ctx, op, 2, IR_F32, 1, &x->dim[x->rank - 1]);
     if (!why)
         why = ir_need_type(ctx, op, 3, row_stats(ctx, x));
     out[0] = x;
@@ -305,11 +334,11 @@ sh_rmsnorm_dw(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const ir_type *x = arg(op, 1);
     const char *why = ir_need_rows(ctx, op, 1);
     if (!why)
-        why = ir_need_type(ctx, op, 0, x);
+        why = need_floats_like(ctx, op, 0, x);
     if (!why)
         why = ir_need_type(ctx, op, 2, row_stats(ctx, x));
     if (!why)
-        out[0] = ir_type_get(ctx, x->dtype, 1, &x->dim[x->rank - 1]);
+        out[0] = ir_type_get(ctx, IR_F32, 1, &x->dim[x->rank - 1]);
     return why;
 }
 
@@ -394,7 +423,7 @@ check_head(ef_ctx *ctx, const ir_op *op)
     if (!why)
         why = check_targets(ctx, op, 2, x);
     if (!why && op->narg > 4)
-        why = need_dims(ctx, op, 4, x->dtype, 1, &n);
+        why = need_dims(ctx, op, 4, ir_wide(x->dtype), 1, &n);
     if (!why && chunk < 0)
         why =
             ef_internf(ctx, "chunk is %" PRId64 ", expected rows, or 0 for all", chunk);
@@ -431,7 +460,7 @@ sh_head_ce_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     out[0] = scalar(ctx, IR_F32);
     out[1] = arg(op, 0);
     if (wgrad)
-        out[2] = arg(op, 1);
+        out[2] = ir_type_with(ctx, arg(op, 1), ir_wide(arg(op, 1)->dtype));
     if (bgrad)
         out[2 + wgrad] = arg(op, 4);
     return NULL;
@@ -469,16 +498,30 @@ sh_optim(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     for (int i = 1; !why && i < 4; i++)
         why =
             ir_need_type(ctx, op, i, ir_type_with(ctx, arg(op, 0), arg(op, i)->dtype));
+    if (!why && op->narg > 5)
+        why = need_floats_like(ctx, op, 5, arg(op, 0));
     return why ? why : ir_need_type(ctx, op, 4, scalar(ctx, IR_F32));
+}
+
+static const char *
+need_scaler(ef_ctx *ctx, const ir_op *op, int i)
+{
+    return ir_need_type(ctx, op, i, ir_type_get(ctx, IR_F32, 1, (int64_t[]){4}));
+}
+
+const char *
+sh_rescale(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    (void)out;
+    const char *why = need_scaler(ctx, op, 0);
+    return why ? why : ir_need_type(ctx, op, 1, scalar(ctx, IR_F32));
 }
 
 /* norm2, and the loss scaler where there is one. */
 const char *
 sh_clip_scale(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
-    const char *why = NULL;
-    if (op->narg > 1)
-        why = ir_need_type(ctx, op, 1, ir_type_get(ctx, IR_F32, 1, (int64_t[]){4}));
+    const char *why = op->narg > 1 ? need_scaler(ctx, op, 1) : NULL;
     out[0] = arg(op, 0);
     return why;
 }

@@ -95,7 +95,7 @@ check_init(verifier *v, const ir_param *p)
         fault(v, "$%s comes from a file, expected a path and a dtype", name);
     if (p->init == IR_INIT_VALUES && !p->values)
         fault(v, "$%s has literal values, expected them", name);
-    if ((p->cls == IR_GRAD || p->cls == IR_STATE) && p->init != IR_INIT_NONE)
+    if (p->cls >= IR_GRAD && p->init != IR_INIT_NONE)
         fault(v, "$%s is %s and has contents, expected zeros", name,
               ir_class_word[p->cls]);
 }
@@ -104,7 +104,8 @@ static void
 check_owner(verifier *v, const ir_param *p)
 {
     const char *name = p->value->name;
-    bool owned = p->cls == IR_GRAD || p->cls == IR_STATE;
+    bool owned = p->cls == IR_GRAD || p->cls == IR_STATE || p->cls == IR_IMAGE;
+    bool frozen = p->cls == IR_IMAGE && p->of && p->of->cls == IR_FROZEN;
     if (owned != (p->of != NULL)) {
         fault(v, "$%s is %s and has %s", name, ir_class_word[p->cls],
               owned ? "no parameter it belongs to" : "a parameter it belongs to");
@@ -114,7 +115,7 @@ check_owner(verifier *v, const ir_param *p)
         return;
     const ir_type *t =
         ir_type_with(v->m->ctx, p->of->value->type, p->value->type->dtype);
-    if (!ef_map_has(&v->uses, p->of->value) || p->of->cls != IR_TRAIN)
+    if (!ef_map_has(&v->uses, p->of->value) || (p->of->cls != IR_TRAIN && !frozen))
         fault(v, "$%s belongs to $%s, expected a trained parameter above it", name,
               p->of->value->name);
     else if (p->cls == IR_GRAD && ef_map_has(&v->graded, p->of))
@@ -244,11 +245,13 @@ check_buffers(verifier *v, const ir_op *op)
     bool update = op->block->phase == IR_UPDATE;
     bool optim = op->code == IR_OP_optim, accum = op->code == IR_OP_accum;
     if (optim && !(is_class(op, 0, IR_TRAIN) && is_class(op, 1, IR_GRAD) &&
-                   is_class(op, 2, IR_STATE) && is_class(op, 3, IR_STATE)))
-        fault(v, "expected a trained parameter, its gradient and two states");
+                   is_class(op, 2, IR_STATE) && is_class(op, 3, IR_STATE) &&
+                   (op->narg < 6 || is_class(op, 5, IR_IMAGE))))
+        fault(v, "expected a trained parameter, its gradient, two states, a factor and "
+                 "at most an image");
     else
-        for (int i = 1; optim && i < 4; i++)
-            if (op->arg[i]->param->of != op->arg[0]->param)
+        for (int i = 1; optim && i < op->narg; i++)
+            if (i != 4 && op->arg[i]->param->of != op->arg[0]->param)
                 fault(v, "operand %d belongs to another parameter than operand 0", i);
     if ((optim && !update) || (accum && update))
         fault(v, "expected it in %s", optim ? "an update block" : "a bwd block");

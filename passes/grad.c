@@ -21,7 +21,7 @@
  */
 #include <string.h>
 
-#include "pass.h"
+#include "vjp_int.h"
 
 typedef struct note { /* ir_value.aux during this pass */
     bool need;
@@ -38,13 +38,19 @@ note_of(pass_ctx *pc, ir_value *v)
 
 /* ---- who needs a gradient ---- */
 
+static bool
+trained(const ir_param *p)
+{
+    return p->cls == IR_TRAIN || (p->cls == IR_IMAGE && p->of->cls == IR_TRAIN);
+}
+
 static void
 find_needs(pass_ctx *pc)
 {
     ir_module *m = pc->m;
     for (int i = 0; i < m->params.n; i++) {
         m->params.at[i]->value->aux = NULL;
-        note_of(pc, m->params.at[i]->value)->need = m->params.at[i]->cls == IR_TRAIN;
+        note_of(pc, m->params.at[i]->value)->need = trained(m->params.at[i]);
     }
     for (int i = 0; i < m->step->args.n; i++)
         m->step->args.at[i]->aux = NULL;
@@ -62,11 +68,13 @@ find_needs(pass_ctx *pc)
 
 /* ---- passing gradients on ---- */
 
-/* Adds g to the gradient buffer of p, which is made at its first use. */
+/* Adds g to the gradient buffer of p, or of the param that p is an image of; it is made at its
+ * first use. */
 static void
 accumulate(pass_vjp *v, ir_param *p, ir_value *g)
 {
     ir_module *m = v->b.m;
+    p = p->cls == IR_IMAGE ? p->of : p;
     ir_param *buffer = ir_grad_of(m, p);
     if (!buffer) {
         const char *name = ef_internf(m->ctx, "%s.grad", p->value->name);
@@ -84,7 +92,7 @@ give(pass_vjp *v, ir_value *x, ir_value *g)
 {
     note *n = note_of(v->pc, x);
     if (x->param)
-        accumulate(v, x->param, g);
+        accumulate(v, x->param, pass_vjp_as(v, g, IR_F32));
     else if (!n->grad)
         n->grad = g;
     else

@@ -8,6 +8,7 @@
  *       optim $b, $b.grad, $b.m, $b.v, %coef
  *       ret %loss, %norm2
  *
+ * With a loss scaler the factor is that of the true gradients, and `rescale` stands last.
  * The trainer's options choose the optimizer: under SGD the state is there and unused.
  */
 #include "pass.h"
@@ -26,10 +27,21 @@ state_of(ir_module *m, ir_param *p, const char *suffix)
 /* Norm and clip factor of all gradients: the head of the first update block. */
 static void
 emit_norm(ir_builder *b, int n, ir_value *const *grad, ir_value **norm2,
-          ir_value **coef)
+          ir_value **coef, ir_param *scaler)
 {
     *norm2 = ir_emit(b, IR_OP_norm2, "norm2", n, grad, 0, NULL, NULL);
-    *coef = ir_emit(b, IR_OP_clip_scale, "coef", 1, norm2, 0, NULL, NULL);
+    ir_value *arg[] = {*norm2, scaler ? scaler->value : NULL};
+    *coef = ir_emit(b, IR_OP_clip_scale, "coef", scaler ? 2 : 1, arg, 0, NULL, NULL);
+}
+
+/* NULL: p has none. */
+static ir_param *
+image_of(const ir_module *m, const ir_param *p)
+{
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == IR_IMAGE && m->params.at[i]->of == p)
+            return m->params.at[i];
+    return NULL;
 }
 
 static void
@@ -38,8 +50,9 @@ emit_update(ir_builder *b, ir_param *p, ir_value *grad, ir_value *coef)
     ir_module *m = b->m;
     ir_value *mean = state_of(m, p, "m")->value, *square = state_of(m, p, "v")->value;
     b->loc = p->loc;
-    ir_insert(b, IR_OP_optim, NULL, 5,
-              (ir_value *[]){p->value, grad, mean, square, coef}, 0, NULL, NULL, 0);
+    const ir_param *image = image_of(m, p);
+    ir_value *arg[] = {p->value, grad, mean, square, coef, image ? image->value : NULL};
+    ir_insert(b, IR_OP_optim, NULL, image ? 6 : 5, arg, 0, NULL, NULL, 0);
 }
 
 /* Needs gradient buffers and `ret` of the loss as the last op of step; gives update blocks
@@ -60,6 +73,10 @@ pass_optim(pass_ctx *pc)
     if (!ngrad || !ret || ret->code != IR_OP_ret)
         return ef_error(m->ctx, NULL, E_TASK, "step has no gradients");
     ir_value *norm2 = NULL, *coef = NULL;
+    ir_param *scaler = NULL;
+    for (int i = 0; i < n; i++)
+        if (m->params.at[i]->cls == IR_SCALER)
+            scaler = m->params.at[i];
     ir_builder b = {0};
     for (int unit = 0; unit < m->units.n; unit++) {
         ir_block *block = NULL;
@@ -72,11 +89,14 @@ pass_optim(pass_ctx *pc)
                 b = ir_end(block, ret->loc);
             }
             if (!norm2)
-                emit_norm(&b, ngrad, grad, &norm2, &coef);
+                emit_norm(&b, ngrad, grad, &norm2, &coef, scaler);
             emit_update(&b, buffer[i]->of, buffer[i]->value, coef);
         }
     }
     b.loc = ret->loc;
+    if (scaler)
+        ir_insert(&b, IR_OP_rescale, NULL, 2, (ir_value *[]){scaler->value, norm2}, 0,
+                  NULL, NULL, 0);
     ir_insert(&b, IR_OP_ret, NULL, 2, (ir_value *[]){ret->arg[0], norm2}, 0, NULL, NULL,
               0);
     ir_remove(ret);

@@ -33,6 +33,16 @@ pass_vjp_no_rule(pass_vjp *v, const ir_op *op)
 }
 
 ir_value *
+pass_vjp_as(pass_vjp *v, ir_value *g, ir_dtype d)
+{
+    if (g->type->dtype == d)
+        return g;
+    const char *name = ef_internf(v->b.m->ctx, "%s.%s", g->name, ir_dtypes[d].name);
+    return ir_emit(&v->b, IR_OP_cast, name, 1, &g, 0, NULL,
+                   ir_type_with(v->b.m->ctx, g->type, d));
+}
+
+ir_value *
 pass_vjp_unbroadcast(pass_vjp *v, const ir_value *x, ir_value *g)
 {
     const ir_type *to = x->type, *from = g->type;
@@ -43,10 +53,17 @@ pass_vjp_unbroadcast(pass_vjp *v, const ir_value *x, ir_value *g)
             axes[n++] = d;
     if (n) {
         bool keep = extra == 0, whole = keep || n == extra;
-        ir_attr attr[] = {ir_attr_l(IR_ATTR_axes, n, axes), ir_attr_i(IR_ATTR_keep, 1)};
+        ir_attr attr[3] = {ir_attr_l(IR_ATTR_axes, n, axes)};
+        int nattr = 1;
+        if (keep)
+            attr[nattr++] = ir_attr_i(IR_ATTR_keep, 1);
+        if (to->dtype != from->dtype)
+            attr[nattr++] = ir_attr_s(
+                IR_ATTR_to, ef_intern(v->b.m->ctx, ir_dtypes[to->dtype].name));
         g = ir_emit(&v->b, IR_OP_reduce_sum, pass_vjp_name(v, x, whole ? "" : ".sum"),
-                    1, &g, 1 + keep, attr, NULL);
+                    1, &g, nattr, attr, NULL);
     }
+    g = pass_vjp_as(v, g, to->dtype);
     if (g->type != to)
         g = ir_emit(&v->b, IR_OP_reshape, pass_vjp_name(v, x, ""), 1, &g, 0, NULL, to);
     return g;
@@ -259,7 +276,8 @@ bool
 pass_vj_matmul(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                ir_value **darg)
 {
-    ir_value *a = op->arg[0], *b = op->arg[1], *dy = dres[0];
+    ir_value *a = op->arg[0], *b = op->arg[1];
+    ir_value *dy = pass_vjp_as(v, dres[0], a->type->dtype);
     bool ta = ir_attr_int(op, IR_ATTR_ta, 0) != 0,
          tb = ir_attr_int(op, IR_ATTR_tb, 0) != 0;
     if (want[0])
@@ -278,13 +296,17 @@ pass_vj_linear(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
                ir_value **darg)
 {
     bool tb = ir_attr_int(op, IR_ATTR_tb, 0) != 0;
+    bool bias = op->narg > 2 && want[2];
     ir_attr attr = ir_attr_i(IR_ATTR_tb, 1);
+    ir_value *dy = dres[0];
+    if (want[0] || want[1])
+        dy = pass_vjp_as(v, dy, op->arg[0]->type->dtype);
     if (want[0])
         darg[0] = ir_emit(&v->b, IR_OP_linear, pass_vjp_name(v, op->arg[0], ""), 2,
-                          (ir_value *[]){dres[0], op->arg[1]}, !tb, &attr, NULL);
+                          (ir_value *[]){dy, op->arg[1]}, !tb, &attr, NULL);
     if (want[1])
-        darg[1] = weight_grad(v, op->arg[1], op->arg[0], dres[0], tb);
-    if (op->narg > 2 && want[2])
+        darg[1] = weight_grad(v, op->arg[1], op->arg[0], dy, tb);
+    if (bias)
         darg[2] = pass_vjp_unbroadcast(v, op->arg[2], dres[0]);
     return true;
 }
@@ -296,6 +318,7 @@ spread(pass_vjp *v, const ir_op *op, ir_value *dy)
     const ir_attr *axes = ir_attr_get(op, IR_ATTR_axes);
     const ir_value *x = op->arg[0];
     ir_type kept = *x->type;
+    dy = pass_vjp_as(v, dy, kept.dtype);
     for (int i = 0; i < axes->n; i++) {
         kept.dim[axes->u.l[i]] = 1;
         kept.sym[axes->u.l[i]] = IR_FIXED;

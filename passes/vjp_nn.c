@@ -27,7 +27,8 @@ pass_vj_embed(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
 {
     (void)want;
     darg[0] = ir_emit(&v->b, IR_OP_embed_grad, pass_vjp_name(v, op->arg[0], ""), 2,
-                      (ir_value *[]){dres[0], op->arg[1]}, 0, NULL, op->arg[0]->type);
+                      (ir_value *[]){dres[0], op->arg[1]}, 0, NULL,
+                      ir_type_with(v->b.m->ctx, op->arg[0]->type, IR_F32));
     return true;
 }
 
