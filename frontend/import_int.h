@@ -143,7 +143,8 @@ struct fe_imp {
     int64_t positions; /* rows of the table that constant indices read; 0: none */
     const char *positions_of;
     ir_block *block; /* where ops go */
-    bool dropout;    /* a Dropout in training mode was left out */
+    /* nodes Dropout in training mode: ops, and those that are left out */
+    int ndropped, nundropped;
 };
 
 /* ---- onnx_graph.c ---- */

@@ -148,9 +148,13 @@ find_roles(fe_imp *im)
 {
     inputs ins = {0};
     ir_func *f = im->m->step;
-    for (int i = 0; i < f->args.n; i++)
+    for (int i = 0; i < f->args.n; i++) {
+        ir_value *v = f->args.at[i];
+        const char *role = ir_meta_get(
+            im->m, ef_internf(im->ctx, "input.%s", v->name)); /* dropout's */
         ef_push(im->arena, ins.at,
-                ((input){f->args.at[i], role_by_name(f->args.at[i]->name), 0}));
+                ((input){v, role ? role : role_by_name(v->name), 0}));
+    }
     find_tables(im, &ins);
     roles_by_use(&ins);
     if (!check_roles(im, &ins))

@@ -171,8 +171,26 @@ op_identity(fe_call *c)
     return ef_map_has(&c->im->aliases, c->n->out[0]) || fe_result(c, fe_in(c, 0));
 }
 
-/* The exporter's own dropout is left out: a trainer for fine-tuning runs without. Its mask
- * says that everything is kept. */
+/* Dropout of x. Where its rows are none of tokens or samples it stays x, which the report
+ * tells. */
+static fe_val *
+dropped(fe_call *c, fe_val *x, double ratio)
+{
+    fe_imp *im = c->im;
+    ir_builder b = ir_end(im->block, c->n->loc);
+    ir_value *v = fe_place(im, x), *keys = ir_drop_keys(im->m, im->batch, im->seq);
+    if (!v || !keys || !ir_drop_keys_fit(keys, v->type)) {
+        im->nundropped++;
+        return v ? x : NULL;
+    }
+    ir_attr attr[2] = {ir_attr_f(IR_ATTR_p, ratio),
+                       ir_attr_i(IR_ATTR_site, im->ndropped++)};
+    ir_value *arg[3] = {v, ir_drop_keys_of(&b, keys, v->type), ir_drop_key(im->m)};
+    return fe_ir_val(
+        im, ir_emit(&b, IR_OP_dropout, fe_base_name(im, c->n), 3, arg, 2, attr, NULL));
+}
+
+/* Of a file that was exported in training mode; else it is nothing. Its mask is not there. */
 bool
 op_dropout(fe_call *c)
 {
@@ -181,13 +199,14 @@ op_dropout(fe_call *c)
     if (!x || (fe_has(c, 2) && !fe_num_in(c, 2, "training_mode", &training)) ||
         (fe_has(c, 1) && !fe_num_in(c, 1, "ratio", &ratio)))
         return false;
-    c->im->dropout |= training != 0 && ratio != 0;
+    bool drops = training != 0 && ratio != 0;
+    if (ratio < 0 || ratio >= 1)
+        return fe_fail(c, "its ratio is %s, expected 0 <= ratio < 1", ef_ftoa(ratio));
     if (c->n->nout > 1 && *c->n->out[1]) {
-        if (training != 0 && ratio != 0 &&
-            fe_users_of(c->im->main, c->n->out[1])->node.n)
+        if (drops && fe_users_of(c->im->main, c->n->out[1])->node.n)
             return fe_fail(c, "its mask is read, which is not supported");
         c->out[1] = fe_splat(
             c, ir_type_with(c->im->ctx, x->type, c->opset < 10 ? IR_F32 : IR_BOOL), 1);
     }
-    return fe_result(c, x);
+    return fe_result(c, drops ? dropped(c, x, ratio) : x);
 }

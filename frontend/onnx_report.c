@@ -66,9 +66,11 @@ report_inputs(fe_imp *im)
     for (int i = 0; i < im->m->step->args.n; i++) {
         const ir_value *a = im->m->step->args.at[i];
         const char *role = ir_meta_get(im->m, ef_internf(im->ctx, "input.%s", a->name));
-        const char *what = role;
+        const char *what = NULL; /* of dropout: no input of the model's */
         for (size_t r = 0; r < EF_COUNT(rows); r++)
             what = !strcmp(role, rows[r].role) ? rows[r].text : what;
+        if (!what)
+            continue;
         line(im, &head,
              ef_printf(im->arena, "%s %s: %s%s", a->name,
                        ir_type_text(im->ctx, a->type), what,
@@ -214,6 +216,11 @@ fe_report_import(fe_imp *im)
     report_names(im);
     report_ties(im);
     report_unshared(im);
-    if (im->dropout)
-        ef_report(im->ctx, "%-11s left out: fine-tuning runs without it", "dropout");
+    if (im->ndropped)
+        ef_report(im->ctx,
+                  "%-11s %d places, as exported in training mode; --dropout 0: none",
+                  "dropout", im->ndropped);
+    if (im->nundropped)
+        ef_report(im->ctx, "%-11s %d places left out: not of rows of tokens", "dropout",
+                  im->nundropped);
 }

@@ -8,6 +8,8 @@
  *     x [rows,*]    %keys at %row             x [B*S,*]   %keys, reshaped
  *     x [B,H,S,*]   %keys + h 2^44            x [B*H,S,*] the same, reshaped
  */
+#include <string.h>
+
 #include "ir.h"
 
 /* Keys of so many heads are below 2^53: a double is one. */
@@ -19,7 +21,7 @@ input(ir_module *m, const char *role)
     for (int i = 0; m->step && i < m->step->args.n; i++) {
         ir_value *v = m->step->args.at[i];
         const char *is = ir_meta_get(m, ef_internf(m->ctx, "input.%s", v->name));
-        if (is && is == ef_intern(m->ctx, role))
+        if (is && !strcmp(is, role))
             return v;
     }
     return NULL;

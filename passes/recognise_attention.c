@@ -33,6 +33,7 @@ typedef struct scores { /* what the walk back from the softmax finds */
     ir_value *computed;   /* or what is computed, [B,1,1,S], seen where true */
     bool inverted;        /* or where false */
     const ir_op *product; /* queries times keys */
+    const ir_op *dropout; /* of the weights; NULL: none */
     bool said;            /* why this attention is not one */
 } scores;
 
@@ -286,7 +287,17 @@ attrs_of(const scores *s, const operand o[3], ir_attr *attr)
         if (o[i].h.stride != o[i].h.d)
             attr[n++] = ir_attr_i(stride[i], o[i].h.stride);
     }
+    for (int i = 0; s->dropout && i < s->dropout->nattr; i++)
+        attr[n++] = s->dropout->attr[i];
     return n;
+}
+
+/* Keys of the queries, under dropout; NULL: they are of another shape. */
+static ir_value *
+keys_of(const scores *s, const operand o[3])
+{
+    const ir_type *q = o[0].base->type;
+    return ir_drop_keys(s->r->m, q->dim[0], q->dim[1]);
 }
 
 static ir_value *
@@ -294,15 +305,18 @@ emit(const scores *s, ir_op *root, const operand o[3])
 {
     const ir_type *out = root->res[0]->type;
     int64_t d = o[0].h.d, heads = o[0].h.heads;
-    ir_value *arg[] = {view_flat(root, o[0].base), view_flat(root, o[1].base),
-                       view_flat(root, o[2].base), emit_key(s, root)};
+    ir_value *arg[6] = {view_flat(root, o[0].base), view_flat(root, o[1].base),
+                        view_flat(root, o[2].base), emit_key(s, root)};
     rec_turn_together(root, arg, (head_view[]){o[0].h, o[1].h, o[2].h});
-    ir_attr attr[13];
-    int n = attrs_of(s, o, attr);
+    ir_attr attr[15];
+    int n = attrs_of(s, o, attr), narg = arg[3] ? 4 : 3;
     ir_builder b = ir_at(root);
+    if (s->dropout) {
+        arg[narg++] = keys_of(s, o);
+        arg[narg++] = s->dropout->arg[2];
+    }
     ir_value *y =
-        ir_insert(&b, IR_OP_attention, NULL, arg[3] ? 4 : 3, arg, n, attr, NULL, -1)
-            ->res[0];
+        ir_insert(&b, IR_OP_attention, NULL, narg, arg, n, attr, NULL, -1)->res[0];
     const ir_type *ty = y->type; /* [B,S,heads*d], to [B,heads,S,d] */
     int64_t dim[] = {ty->dim[0], ty->dim[1], heads, d}, perm[] = {0, 2, 1, 3};
     ir_attr swap = ir_attr_l(IR_ATTR_perm, 4, perm);
@@ -320,6 +334,8 @@ rec_attention(recogniser *r, const pass_match *m)
     scores s = {.r = r};
     if (root->arg[1] != v)
         return NULL;
+    for (int i = 0; i < m->nop; i++)
+        s.dropout = m->op[i]->code == IR_OP_dropout ? m->op[i] : s.dropout;
     if (!walk_scores(&s, pass_bound(m, "s"))) {
         if (!s.said)
             refuse(&s, root,
@@ -332,6 +348,10 @@ rec_attention(recogniser *r, const pass_match *m)
     if (!find_operands(&s, root, o, &heads)) {
         refuse(&s, root,
                "its queries, keys and values are not heads of [batch, tokens, *]");
+        return NULL;
+    }
+    if (s.dropout && !keys_of(&s, o)) {
+        refuse(&s, root, "its queries are not those of all tokens, and it has dropout");
         return NULL;
     }
     if (o[2].factor != 1 || o[1].h.d != o[0].h.d || o[2].h.d != o[0].h.d) {
