@@ -247,8 +247,7 @@ check_buffers(verifier *v, const ir_op *op)
     if (optim && !(is_class(op, 0, IR_TRAIN) && is_class(op, 1, IR_GRAD) &&
                    is_class(op, 2, IR_STATE) && is_class(op, 3, IR_STATE) &&
                    (op->narg < 6 || is_class(op, 5, IR_IMAGE))))
-        fault(v, "expected a trained parameter, its gradient, two states, a factor and "
-                 "at most an image");
+        fault(v, "expected a trained parameter, its gradient and two states");
     else
         for (int i = 1; optim && i < op->narg; i++)
             if (i != 4 && op->arg[i]->param->of != op->arg[0]->param)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The sentiment experiment: MiniLM-L6 on SST-2, one epoch of 216 steps of 32 sentences, by efficc and by PyTorch in turn.
 
-    sst2.py --efficc BUILD/efficc --dir OUT_OF_make_sst2 [--seeds 1,2,3] [--lora] [--runs fp32,bf16,fp32-padded,torch-fp32,torch-bf16]
+    sst2.py BUILD/efficc OUT_OF_make_sst2 [--seeds 1,2,3] [--lora] [--runs fp32,bf16,fp32-padded,torch-fp32,torch-bf16]
 
 A round is one seed: each run once, so that a slow minute of the machine hits all of them. Prints a row per run, then the median seconds, samples
 a second and accuracy of each kind, and their ratios. PyTorch is eager, with jemalloc, padded to the longest sentence of a batch; efficc computes
@@ -50,8 +50,8 @@ def torch(a, run, seed, tmp):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--efficc", required=True)
-    p.add_argument("--dir", required=True)
+    p.add_argument("efficc")
+    p.add_argument("dir")
     p.add_argument("--seeds", default="1,2,3")
     p.add_argument("--lora", action="store_true")
     p.add_argument("--runs", default="fp32,bf16,fp32-padded,torch-fp32,torch-bf16")
