@@ -129,7 +129,7 @@ query_block(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t i0,
     attn_block x = {i0, rt_min(QB, a->seq - i0), 0, 0, a->causal, a->window};
     const float *q = t->q + (b * a->seq + i0) * a->ldq + a->qo + h * a->qs;
     int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
-    rt_pack_along(f->qp, MR, q, a->ldq, x.m, a->d);
+    rt_pack_along(f->qp, MR, &(tile_src){q, RT_F32, 0, a->ldq, x.m, a->d});
     memset(f->o, 0, (size_t)(QB * width) * sizeof *f->o);
     for (int64_t i = 0; i < x.m; i++)
         f->max[i] = -INFINITY, f->sum[i] = 0;
@@ -157,7 +157,7 @@ head_task(const fwd_call *t, const fwd_space *f, int64_t bh, int64_t part,
     const float *k = t->k + b * a->seq * a->ldk + a->ko + kh * a->ks;
     const float *v = t->v + b * a->seq * a->ldv + a->vo + kh * a->vs;
     int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
-    rt_pack_along(f->kp, NR, k, a->ldk, a->seq, a->d);
+    rt_pack_along(f->kp, NR, &(tile_src){k, RT_F32, 0, a->ldk, a->seq, a->d});
     rt_attn_rows(f->v, v, a->ldv, a->seq, a->d);
     for (int64_t i = part * QB; i < a->seq; i += parts * QB)
         query_block(t, f, bh, i, limit);

@@ -96,8 +96,8 @@ load_block(const bwd_call *t, const bwd_space *f, const attn_block *x, int64_t b
     int64_t row = b * a->seq + x->i0, ldy = a->heads * a->d;
     const float *q = t->q + row * a->ldq + a->qo + h * a->qs;
     const float *g = t->dy + row * ldy + h * a->d, *y = t->y + row * ldy + h * a->d;
-    rt_pack_along(f->qp, MR, q, a->ldq, x->m, a->d);
-    rt_pack_along(f->gp, MR, g, ldy, x->m, a->d);
+    rt_pack_along(f->qp, MR, &(tile_src){q, RT_F32, 0, a->ldq, x->m, a->d});
+    rt_pack_along(f->gp, MR, &(tile_src){g, RT_F32, 0, ldy, x->m, a->d});
     rt_attn_rows(f->q, q, a->ldq, x->m, a->d);
     rt_attn_rows(f->g, g, ldy, x->m, a->d);
     for (int64_t i = 0; i < x->m; i++) {
@@ -157,8 +157,8 @@ key_head_task(const bwd_call *t, const bwd_space *f, int64_t b, int64_t kh)
     const int64_t *mask = t->mask ? t->mask + b * a->seq : NULL;
     int64_t limit = rt_attn_bias(f->bias, mask, a->seq);
     size_t bytes = (size_t)(rt_round_up(a->seq, KB) * width) * sizeof *f->dk;
-    rt_pack_along(f->kp, NR, t->k + at_k, a->ldk, a->seq, a->d);
-    rt_pack_along(f->vp, NR, t->v + at_v, a->ldv, a->seq, a->d);
+    rt_pack_along(f->kp, NR, &(tile_src){t->k + at_k, RT_F32, 0, a->ldk, a->seq, a->d});
+    rt_pack_along(f->vp, NR, &(tile_src){t->v + at_v, RT_F32, 0, a->ldv, a->seq, a->d});
     rt_attn_rows(f->k, t->k + at_k, a->ldk, a->seq, a->d);
     memset(f->dk, 0, bytes);
     memset(f->dv, 0, bytes);

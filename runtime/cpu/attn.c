@@ -41,7 +41,7 @@ rt_attn_scores(float *s, const attn_block *x, const float *qp, const float *kp,
         for (int64_t i = 0; i < x->m; i += MR) {
             if (attn_keys(x, i + MR - 1) <= j)
                 continue;
-            tile_out o = {s + i * KB + j, KB, MR, NR, alpha, false, NULL};
+            tile_out o = {s + i * KB + j, KB, MR, NR, alpha, false, NULL, RT_F32};
             tile_mul(d, qp + i * d, 1, MR, k + j * d, NR, &o);
         }
 }
@@ -67,7 +67,8 @@ rt_attn_over_keys(float *out, const attn_block *x, const float *p, const float *
                           (int)rt_min(NR, width - c),
                           1,
                           true,
-                          NULL};
+                          NULL,
+                          RT_F32};
             tile_mul(attn_keys(x, i + MR - 1), p + i * KB, KB, 1,
                      rows + x->j0 * width + c, width, &o);
         }
@@ -87,7 +88,8 @@ rt_attn_over_queries(float *out, const attn_block *x, const float *p, const floa
                           (int)rt_min(NR, width - c),
                           1,
                           true,
-                          NULL};
+                          NULL,
+                          RT_F32};
             tile_mul(x->m - from, p + from * KB + j, 1, KB, rows + from * width + c,
                      width, &o);
         }

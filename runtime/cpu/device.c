@@ -5,6 +5,7 @@
  * not change with it.
  */
 #include "rt_cpu_int.h"
+#include "tile_int.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,8 @@ rt_device_open(const rt_program *p, rt_stream **compute, char *error, size_t n)
     s->program = p;
     s->threads_before = omp_get_max_threads();
     s->threads = (int)rt_max(1, rt_min(p->threads, s->threads_before));
+    for (int k = 0; k < RT_NSYMS; k++)
+        s->at[k] = (int)rt_max(0, p->nsize[k] - 1);
     omp_set_dynamic(0);
     omp_set_num_threads(s->threads);
     if (!open_parts(s, error, n)) {
@@ -117,6 +120,28 @@ rt_device_open(const rt_program *p, rt_stream **compute, char *error, size_t n)
     }
     *compute = s;
     return true;
+}
+
+void
+rt_set_sizes(rt_run *run, const int at[RT_NSYMS])
+{
+    const rt_program *p = run->program;
+    for (int k = 0; k < RT_NSYMS; k++) {
+        if (p->nsize[k] == 0)
+            continue;
+        run->compute->at[k] = at[k];
+        run->size[k] = p->size[k][at[k]];
+    }
+}
+
+bool
+rt_computes(rt_dtype t)
+{
+#ifdef RT_DOT
+    return t == RT_F32 || (t == RT_BF16 && __builtin_cpu_supports("avx512bf16"));
+#else
+    return t == RT_F32;
+#endif
 }
 
 void

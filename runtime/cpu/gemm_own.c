@@ -3,7 +3,11 @@
  * C is cut into panels of at most MP x NP, k into blocks of KP. All threads pack the panel
  * of A and of B, wait, then take tasks: a few row tiles times some column groups, whose A
  * part stays in the second-level cache while B streams by. Blocks of k are added to C in
- * order; their number depends on k alone, so the result is that of one thread.
+ * order; their number depends on k alone, so the result is that of one thread. Where C is of
+ * a low type and k has several blocks, they add up in a panel of floats.
+ *
+ * bf16 times bf16 is a sum of dot products of pairs where the processor has them. Everything
+ * else of a low type becomes floats as it is packed, and products of floats are the same.
  */
 #include "mm_int.h"
 #include "rt_cpu_int.h"
@@ -30,65 +34,122 @@ blocks_of(int64_t m, int64_t n, int64_t k)
     return (mm_blocks){share(m, MP, MR), share(n, NP, NR), share(k, KP, 1)};
 }
 
-/* An upper bound of blocks_of that grows with m, n, k: a caller may plan for the most. */
+/* Elements along k in a word of a panel. */
+static int64_t
+word_of(const rt_mm *g)
+{
+#ifdef RT_DOT
+    if (g->type_a == RT_BF16 && g->type_b == RT_BF16)
+        return 2;
+#endif
+    (void)g;
+    return 1;
+}
+
+static bool
+needs_sums(const rt_mm *g)
+{
+    return g->type_c != RT_F32 && g->k > KP * word_of(g);
+}
+
+typedef struct mm_space { /* scratch, cut up: panels of A, B, sums; in floats */
+    int64_t b, sums, floats;
+} mm_space;
+
+/* An upper bound of what blocks_of wants, which grows with m, n, k. */
+static mm_space
+space_of(const rt_mm *g)
+{
+    int64_t m = rt_round_up(rt_min(g->m, MP), MR),
+            n = rt_round_up(rt_min(g->n, NP), NR);
+    int64_t word = word_of(g), k = rt_min((g->k + word - 1) / word, KP);
+    mm_space s = {.b = rt_round_up(m * k, RT_ALIGN / 4)};
+    s.sums = s.b + rt_round_up(n * k, RT_ALIGN / 4);
+    s.floats = s.sums + (needs_sums(g) ? m * n : 0);
+    return s;
+}
+
 int64_t
-rt_mm_scratch(int64_t m, int64_t n, int64_t k)
+rt_mm_scratch(const rt_mm *g)
 {
-    int64_t bm = rt_round_up(rt_min(m, MP), MR), bn = rt_round_up(rt_min(n, NP), NR);
-    return (bm + bn) * rt_min(k, KP) * (int64_t)sizeof(float) + 2 * RT_ALIGN;
-}
-
-/* Rows [i0, i0+rows) of op(A), steps [p0, p0+kk), in groups of MR; a task packs a few. */
-static void
-pack_a(const rt_mm *g, float *dst, int64_t i0, int64_t rows, int64_t p0, int64_t kk)
-{
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < rows; i += PACK * MR) {
-        int64_t n = rt_min(PACK * MR, rows - i);
-        if (g->ta)
-            rt_pack_across(dst + i * kk, MR, g->a + p0 * g->lda + i0 + i, g->lda, n,
-                           kk);
-        else
-            rt_pack_along(dst + i * kk, MR, g->a + (i0 + i) * g->lda + p0, g->lda, n,
-                          kk);
-    }
+    return space_of(g).floats * (int64_t)sizeof(float);
 }
 
 static void
-pack_b(const rt_mm *g, float *dst, int64_t j0, int64_t cols, int64_t p0, int64_t kk)
+pack(float *dst, int w, const tile_src *s, bool along, bool pairs)
 {
-#pragma omp for schedule(static)
-    for (int64_t j = 0; j < cols; j += PACK * NR) {
-        int64_t n = rt_min(PACK * NR, cols - j);
-        if (g->tb)
-            rt_pack_along(dst + j * kk, NR, g->b + (j0 + j) * g->ldb + p0, g->ldb, n,
-                          kk);
-        else
-            rt_pack_across(dst + j * kk, NR, g->b + p0 * g->ldb + j0 + j, g->ldb, n,
-                           kk);
+#ifdef RT_DOT
+    if (pairs) {
+        (along ? rt_pack_pairs_along : rt_pack_pairs_across)(dst, w, s);
+        return;
     }
+#endif
+    (void)pairs;
+    (along ? rt_pack_along : rt_pack_across)(dst, w, s);
 }
 
-/* The part of C under one panel pair, its corner at c. */
+/* The part of C under one panel pair: its corner is element `at` of c. */
 typedef struct mm_panel {
-    const float *a, *b, *bias;
-    float *c;
-    int64_t rows, cols, kk, ldc;
-    float alpha;
-    bool add;
+    const rt_mm *g;
+    float *a, *b;
+    const float *bias;
+    void *c;
+    rt_dtype type;
+    int64_t at, ldc;
+    int64_t i, j, k;        /* where it lies in the product */
+    int64_t rows, cols, kk; /* how large it is */
+    int64_t words;          /* along k */
+    bool pairs, add;
 } mm_panel;
 
+/* Rows of op(A), steps [k, k+kk), in groups of MR; a task packs a few. */
 static void
-task(const mm_panel *p, int64_t i0, int64_t i1, int64_t j0, int64_t j1)
+pack_a(const mm_panel *p)
 {
-    for (int64_t j = j0; j < j1; j += NR)
-        for (int64_t i = i0; i < i1; i += MR) {
-            tile_out o = {
-                p->c + i * p->ldc + j,       p->ldc,   (int)rt_min(MR, i1 - i),
-                (int)rt_min(NR, j1 - j),     p->alpha, p->add,
-                p->bias ? p->bias + j : NULL};
+    const rt_mm *g = p->g;
+    tile_src s = {g->a, g->type_a, 0, g->lda, 0, p->kk};
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < p->rows; i += PACK * MR) {
+        tile_src t = s;
+        int64_t row = p->i + i;
+        t.at = g->ta ? p->k * g->lda + row : row * g->lda + p->k;
+        t.rows = rt_min(PACK * MR, p->rows - i);
+        pack(p->a + i * p->words, MR, &t, !g->ta, p->pairs);
+    }
+}
+
+static void
+pack_b(const mm_panel *p)
+{
+    const rt_mm *g = p->g;
+    tile_src s = {g->b, g->type_b, 0, g->ldb, 0, p->kk};
+#pragma omp for schedule(static)
+    for (int64_t j = 0; j < p->cols; j += PACK * NR) {
+        tile_src t = s;
+        int64_t col = p->j + j;
+        t.at = g->tb ? col * g->ldb + p->k : p->k * g->ldb + col;
+        t.rows = rt_min(PACK * NR, p->cols - j);
+        pack(p->b + j * p->words, NR, &t, g->tb, p->pairs);
+    }
+}
+
+/* A few row tiles times some column groups; `pairs` is a constant at each call. */
+V_INLINE void
+task(const mm_panel *p, const int64_t i[2], const int64_t j[2], bool pairs)
+{
+    for (int64_t y = j[0]; y < j[1]; y += NR)
+        for (int64_t x = i[0]; x < i[1]; x += MR) {
+            tile_out o = {v_at(p->c, p->at + x * p->ldc + y, p->type),
+                          p->ldc,
+                          (int)rt_min(MR, i[1] - x),
+                          (int)rt_min(NR, j[1] - y),
+                          p->g->alpha,
+                          p->add,
+                          p->bias ? p->bias + y : NULL,
+                          p->type};
             tile_prefetch(&o);
-            tile_mul(p->kk, p->a + i * p->kk, 1, MR, p->b + j * p->kk, NR, &o);
+            tile_product(p->words, p->a + x * p->words, 1, MR, p->b + y * p->words, NR,
+                         pairs, &o);
         }
 }
 
@@ -102,33 +163,71 @@ multiply(const mm_panel *p)
 #pragma omp for schedule(dynamic)
     for (int64_t t = 0; t < ni * nj; t++) {
         int64_t i = t % ni * di, j = t / ni * dj;
-        task(p, i, rt_min(i + di, p->rows), j, rt_min(j + dj, p->cols));
+        int64_t to_i[2] = {i, rt_min(i + di, p->rows)};
+        int64_t to_j[2] = {j, rt_min(j + dj, p->cols)};
+        if (p->pairs)
+            task(p, to_i, to_j, true);
+        else
+            task(p, to_i, to_j, false);
     }
+}
+
+/* The part of C at (i, j) is rounded from its sums. */
+static void
+round_sums(const mm_panel *p, const float *sums)
+{
+    const rt_mm *g = p->g;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t j = 0; j < p->cols; j += VW) {
+            int64_t at = (p->i + r) * g->ldc + p->j + j, left = p->cols - j;
+            vf v = v_load_to(sums + r * p->ldc + j, left);
+            if (g->bias)
+                v += v_load_to(g->bias + p->j + j, left);
+            if (g->add)
+                v += v_load_as_to(g->c, at, left, g->type_c);
+            v_store_as_to(g->c, at, v, left, g->type_c);
+        }
+}
+
+/* The part of C at (i, j), all of k. A's panel is packed already if it is `there`. */
+static void
+corner(mm_panel *p, int64_t step, float *sums, bool there)
+{
+    const rt_mm *g = p->g;
+    int64_t word = p->pairs ? 2 : 1;
+    p->c = sums ? sums : g->c;
+    p->type = sums ? RT_F32 : g->type_c;
+    p->ldc = sums ? rt_round_up(p->cols, VW) : g->ldc;
+    p->at = sums ? 0 : p->i * g->ldc + p->j;
+    for (p->k = 0; p->k < g->k; p->k += step) {
+        p->kk = rt_min(step, g->k - p->k);
+        p->words = (p->kk + word - 1) / word;
+        p->add = (g->add && !sums) || p->k > 0;
+        p->bias = g->bias && !sums && p->k == 0 ? g->bias + p->j : NULL;
+        if (!there)
+            pack_a(p);
+        pack_b(p);
+        multiply(p);
+    }
+    if (sums)
+        round_sums(p, sums);
 }
 
 /* Called by every thread of a team. */
 static void
 product(const rt_mm *g, float *scratch)
 {
-    mm_blocks s = blocks_of(g->m, g->n, g->k);
-    float *pa = scratch, *pb = scratch + rt_round_up(s.m * s.k, RT_ALIGN / 4);
-    for (int64_t i = 0; i < g->m; i += s.m)
-        for (int64_t k = 0; k < g->k; k += s.k) {
-            mm_panel p = {.a = pa,
-                          .b = pb,
-                          .rows = rt_min(s.m, g->m - i),
-                          .kk = rt_min(s.k, g->k - k),
-                          .ldc = g->ldc,
-                          .alpha = g->alpha,
-                          .add = g->add || k > 0};
-            pack_a(g, pa, i, p.rows, k, p.kk);
-            for (int64_t j = 0; j < g->n; j += s.n) {
-                p.cols = rt_min(s.n, g->n - j);
-                p.c = g->c + i * g->ldc + j;
-                p.bias = g->bias && k == 0 ? g->bias + j : NULL;
-                pack_b(g, pb, j, p.cols, k, p.kk);
-                multiply(&p);
-            }
+    mm_space space = space_of(g);
+    int64_t word = word_of(g);
+    mm_blocks s = blocks_of(g->m, g->n, (g->k + word - 1) / word);
+    mm_panel p = {.g = g, .a = scratch, .b = scratch + space.b, .pairs = word == 2};
+    float *sums = needs_sums(g) ? scratch + space.sums : NULL;
+    for (p.i = 0; p.i < g->m; p.i += s.m)
+        for (p.j = 0; p.j < g->n; p.j += s.n) {
+            p.rows = rt_min(s.m, g->m - p.i);
+            p.cols = rt_min(s.n, g->n - p.j);
+            corner(&p, s.k * word, sums, p.j > 0 && g->k <= s.k * word);
         }
 }
 
@@ -138,11 +237,11 @@ rt_mm_run(const rt_mm *g, int threads, void *scratch)
     int64_t batch = rt_max(1, g->batch);
     double work = (double)batch * (double)g->m * (double)g->n * (double)g->k;
 #pragma omp parallel num_threads(work < RT_SMALL ? 1 : threads)
-    for (int64_t i = 0; i < batch; i++) {
+    for (int64_t i = 0; g->m > 0 && i < batch; i++) {
         rt_mm one = *g;
-        one.a += i * g->sa;
-        one.b += i * g->sb;
-        one.c += i * g->sc;
+        one.a = v_at(g->a, i * g->sa, g->type_a);
+        one.b = v_at(g->b, i * g->sb, g->type_b);
+        one.c = v_at(g->c, i * g->sc, g->type_c);
         product(&one, scratch);
     }
 }

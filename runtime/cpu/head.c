@@ -3,17 +3,80 @@
  * Supervised rows are gathered, so rows that carry no target cost nothing. Each chunk's
  * logits live only until its loss and gradients are taken: softmax overwrites them with
  * d logits, then dx = dlogits W^T, dW += x^T dlogits, dbias += column sums. Chunks run in
- * order and rows are summed in fixed groups, in double.
+ * order and rows are summed in fixed groups, in double. Logits are floats; with x and w of a
+ * low type d logits are rounded to it for the products that they go into.
  */
+#include "low_int.h"
 #include "mm_int.h"
 #include "row_int.h"
 
 typedef struct head_space { /* scratch, cut up */
     int64_t *row;           /* [rows] supervised rows */
-    float *x, *dx, *logits; /* [chunk, h], [chunk, h], [chunk, ld] */
+    void *x, *dx;           /* [chunk, h] of the type */
+    float *logits;          /* [chunk, ld] */
+    void *dlogits;          /* [chunk, ld] of the type; floats: the logits' place */
     void *mm, *sum;         /* of products, of column sums */
     int64_t ld, bytes;
 } head_space;
+
+/* ---- the three products of n rows ---- */
+
+static rt_mm
+logits_of(const rt_head *d, int64_t n, int64_t ld)
+{
+    return (rt_mm){.m = n,
+                   .n = d->v,
+                   .k = d->h,
+                   .tb = d->tb,
+                   .alpha = 1,
+                   .lda = d->h,
+                   .ldb = d->tb ? d->h : d->v,
+                   .ldc = ld,
+                   .type_a = d->type,
+                   .type_b = d->type};
+}
+
+static rt_mm
+dx_of(const rt_head *d, int64_t n, int64_t ld)
+{
+    return (rt_mm){.m = n,
+                   .n = d->h,
+                   .k = d->v,
+                   .tb = !d->tb,
+                   .alpha = 1,
+                   .lda = ld,
+                   .ldb = d->tb ? d->h : d->v,
+                   .ldc = d->h,
+                   .type_a = d->type,
+                   .type_b = d->type,
+                   .type_c = d->type};
+}
+
+static rt_mm
+dw_of(const rt_head *d, int64_t n, int64_t ld)
+{
+    return (rt_mm){.m = d->tb ? d->v : d->h,
+                   .n = d->tb ? d->h : d->v,
+                   .k = n,
+                   .ta = true,
+                   .add = true,
+                   .alpha = 1,
+                   .lda = d->tb ? ld : d->h,
+                   .ldb = d->tb ? d->h : ld,
+                   .ldc = d->tb ? d->h : d->v,
+                   .type_a = d->type,
+                   .type_b = d->type};
+}
+
+static int64_t
+products_scratch(const rt_head *d, bool grad, int64_t n, int64_t ld)
+{
+    rt_mm y = logits_of(d, n, ld), dx = dx_of(d, n, ld), dw = dw_of(d, n, ld);
+    int64_t most = rt_mm_scratch(&y);
+    if (grad)
+        most = rt_max(most, rt_max(rt_mm_scratch(&dx), rt_mm_scratch(&dw)));
+    return most;
+}
 
 static void *
 cut(char *base, int64_t *at, int64_t bytes)
@@ -28,17 +91,17 @@ static head_space
 space_of(const rt_head *d, bool grad, void *base)
 {
     head_space s = {.ld = rt_round_up(d->v, VW)};
-    int64_t c = rt_min(d->chunk, d->rows), f = sizeof(float), at = 0;
-    int64_t mm = rt_mm_scratch(c, d->v, d->h);
-    if (grad)
-        mm = rt_max(mm, rt_max(rt_mm_scratch(c, d->h, d->v),
-                               rt_max(rt_mm_scratch(d->v, d->h, c),
-                                      rt_mm_scratch(d->h, d->v, c))));
+    int64_t c = rt_min(d->chunk, d->rows), at = 0, rows = c * d->h * v_bytes(d->type);
+    int64_t logits = c * s.ld;
+    bool low = grad && d->type != RT_F32;
     s.row = cut(base, &at, d->rows * (int64_t)sizeof *s.row);
-    s.x = cut(base, &at, c * d->h * f);
-    s.dx = cut(base, &at, grad ? c * d->h * f : 0);
-    s.logits = cut(base, &at, c * s.ld * f);
-    s.mm = cut(base, &at, mm);
+    s.x = cut(base, &at, rows);
+    s.dx = cut(base, &at, grad ? rows : 0);
+    s.logits = cut(base, &at, logits * (int64_t)sizeof(float));
+    s.dlogits = cut(base, &at, low ? logits * v_bytes(d->type) : 0);
+    if (!low)
+        s.dlogits = s.logits;
+    s.mm = cut(base, &at, products_scratch(d, grad, c, s.ld));
     s.sum = cut(base, &at, grad ? rt_colsum_scratch(c, d->v, 1) : 0);
     s.bytes = at;
     return s;
@@ -66,33 +129,43 @@ typedef struct head_call {
     rt_stream *s;
     const rt_head *d;
     head_space p;
-    const float *x, *w, *bias;
+    const void *x, *w;
+    const float *bias;
     const int64_t *targets;
     float scale;
     const int64_t *row;
     int64_t n;
 } head_call;
 
+/* packed = the chunk's rows of all, and back. */
+static void
+gather_rows(const head_call *c, void *packed, const void *all)
+{
+    int64_t bytes = c->d->h * v_bytes(c->d->type);
+    int team = rt_team(c->s, c->n * c->d->h);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t i = 0; i < c->n; i++)
+        memcpy((char *)packed + i * bytes, (const char *)all + c->row[i] * bytes,
+               (size_t)bytes);
+}
+
+static void
+scatter_rows(const head_call *c, void *all, const void *packed)
+{
+    int64_t bytes = c->d->h * v_bytes(c->d->type);
+    int team = rt_team(c->s, c->n * c->d->h);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t i = 0; i < c->n; i++)
+        memcpy((char *)all + c->row[i] * bytes, (const char *)packed + i * bytes,
+               (size_t)bytes);
+}
+
 static void
 chunk_logits(const head_call *c)
 {
-    const rt_head *d = c->d;
-    int team = rt_team(c->s, c->n * d->h);
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t i = 0; i < c->n; i++)
-        memcpy(c->p.x + i * d->h, c->x + c->row[i] * d->h, (size_t)d->h * sizeof *c->x);
-    rt_mm g = {.m = c->n,
-               .n = d->v,
-               .k = d->h,
-               .tb = d->tb,
-               .alpha = 1,
-               .lda = d->h,
-               .ldb = d->tb ? d->h : d->v,
-               .ldc = c->p.ld,
-               .a = c->p.x,
-               .b = c->w,
-               .bias = c->bias,
-               .c = c->p.logits};
+    rt_mm g = logits_of(c->d, c->n, c->p.ld);
+    gather_rows(c, c->p.x, c->x);
+    g.a = c->p.x, g.b = c->w, g.bias = c->bias, g.c = c->p.logits;
     rt_mm_run(&g, c->s->threads, c->p.mm);
 }
 
@@ -147,6 +220,15 @@ rt_head_ce(rt_stream *s, float *loss, int64_t *right, int64_t *pred, float *loss
     *loss = (float)(total * (double)*scale);
 }
 
+static void
+round_row(const head_call *c, int64_t i)
+{
+    for (int64_t j = 0; j < c->p.ld; j += VW) {
+        vf v = v_load_to(c->p.logits + i * c->p.ld + j, c->d->v - j);
+        v_store_as(c->p.dlogits, i * c->p.ld + j, v, c->d->type);
+    }
+}
+
 /* Sum of a chunk's row losses; logits become d logits. */
 static double
 chunk_dlogits(const head_call *c)
@@ -165,6 +247,8 @@ chunk_dlogits(const head_call *c)
             part[b] += row_loss(max, sum, xt);
             row_scale(x, v, c->scale / sum);
             x[t] -= c->scale;
+            if (c->d->type != RT_F32)
+                round_row(c, i);
         }
     }
     for (int b = 0; b < RT_LOSS_BLOCKS; b++)
@@ -173,48 +257,21 @@ chunk_dlogits(const head_call *c)
 }
 
 static void
-chunk_dx(const head_call *c, float *dx)
+chunk_dx(const head_call *c, void *dx)
 {
-    const rt_head *d = c->d;
-    rt_mm g = {.m = c->n,
-               .n = d->h,
-               .k = d->v,
-               .tb = !d->tb,
-               .alpha = 1,
-               .lda = c->p.ld,
-               .ldb = d->tb ? d->h : d->v,
-               .ldc = d->h,
-               .a = c->p.logits,
-               .b = c->w,
-               .c = c->p.dx};
+    rt_mm g = dx_of(c->d, c->n, c->p.ld);
+    g.a = c->p.dlogits, g.b = c->w, g.c = c->p.dx;
     rt_mm_run(&g, c->s->threads, c->p.mm);
-    int team = rt_team(c->s, c->n * d->h);
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t i = 0; i < c->n; i++)
-        memcpy(dx + c->row[i] * d->h, c->p.dx + i * d->h, (size_t)d->h * sizeof *dx);
+    scatter_rows(c, dx, c->p.dx);
 }
 
 static void
 chunk_dw(const head_call *c, float *dw)
 {
-    const rt_head *d = c->d;
-    rt_mm g = {.m = d->h,
-               .n = d->v,
-               .k = c->n,
-               .ta = true,
-               .add = true,
-               .alpha = 1,
-               .lda = d->h,
-               .ldb = c->p.ld,
-               .ldc = d->v,
-               .a = c->p.x,
-               .b = c->p.logits,
-               .c = dw};
-    if (d->tb) {
-        g.m = d->v, g.n = d->h, g.ldc = d->h;
-        g.a = c->p.logits, g.lda = c->p.ld;
-        g.b = c->p.x, g.ldb = d->h;
-    }
+    rt_mm g = dw_of(c->d, c->n, c->p.ld);
+    g.a = c->d->tb ? c->p.dlogits : c->p.x;
+    g.b = c->d->tb ? c->p.x : c->p.dlogits;
+    g.c = dw;
     rt_mm_run(&g, c->s->threads, c->p.mm);
 }
 
@@ -228,7 +285,7 @@ rt_head_ce_grad(rt_stream *s, float *loss, void *dx, float *dw, float *dbias,
     int64_t n = supervised(c.p.row, targets, d->rows);
     double total = 0;
     if (n < d->rows)
-        rt_zero(s, dx, d->rows * d->h * (int64_t)sizeof(float));
+        rt_zero(s, dx, d->rows * d->h * v_bytes(d->type));
     for (int64_t i = 0; i < n; i += d->chunk) {
         c.row = c.p.row + i;
         c.n = rt_min(d->chunk, n - i);

@@ -10,6 +10,7 @@ typedef struct rt_gemm_table rt_gemm_table; /* objects for the program's product
 struct rt_stream {
     const rt_program *program;
     int threads, threads_before;
+    int at[RT_NSYMS]; /* sizes of the micro-batch: indices into program->size */
     rt_gemm_table *gemm;
     double *partial; /* of rt_norm2, one per block of all gradient buffers */
 };

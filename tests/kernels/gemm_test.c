@@ -1,4 +1,5 @@
-/* Products: oneDNN's and our own against plain loops, and the same for any thread count. */
+/* Products: oneDNN's and our own against plain loops, of all types, and the same for any
+ * thread count. */
 #include "kernel.h"
 #include "runtime/cpu/mm_int.h"
 
@@ -39,7 +40,9 @@ rows_of(int64_t rows, int64_t ld)
 }
 
 typedef struct operands {
-    float *a, *b, *c, *bias;
+    float *a, *b, *c,
+        *bias; /* rounded to the types of la, lb, lc: what the product takes */
+    void *la, *lb, *lc;
     int64_t na, nb, nc;
 } operands;
 
@@ -53,6 +56,9 @@ make(const rt_gemm_desc *d)
     o.b = kt_noise(o.nb, 2, 1);
     o.c = kt_noise(o.nc, 3, 1);
     o.bias = kt_noise(d->n, 4, 1);
+    o.la = kt_as(o.a, o.na, d->a);
+    o.lb = kt_as(o.b, o.nb, d->b);
+    o.lc = kt_as(o.c, o.nc, d->c);
     return o;
 }
 
@@ -78,24 +84,46 @@ expect(const rt_gemm_desc *d, const operands *o)
     return c;
 }
 
+/* C is off by less than its sum may be, and half a unit in the last place of its type. */
 static void
-check_product(rt_gemm_desc *d)
+check_result(const rt_gemm_desc *d, const void *got, const double *want, int64_t n)
 {
-    operands o = make(d);
-    double *want = expect(d, &o);
-    rt_program p = {.ngemm = 1, .gemm = d};
+    double half = d->c == RT_F32 ? 0 : d->c == RT_F16 ? 0x1p-11 : 0x1p-8, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double e = fabs((double)kt_element(got, i, d->c) - want[i]);
+        worst = fmax(worst, isnan(e) ? INFINITY : e - half * fabs(want[i]));
+    }
+    CHECK_NEAR(worst, 0, 2e-7 * (double)d->k + 1e-6);
+}
+
+static void
+check_sized(rt_program *p, rt_gemm_desc *d, const rt_gemm_desc *sized, const int *at)
+{
+    operands o = make(sized);
+    double *want = expect(sized, &o);
     void *out[KT_TEAMS];
     for (int team = 0; team < KT_TEAMS; team++) {
         d->scratch = rt_gemm_scratch(d, kt_threads[team]);
         NEED(d->scratch >= 0);
-        rt_stream *s = kt_open(&p, kt_threads[team]);
-        out[team] = kt_copy(o.c, o.nc);
-        rt_gemm(s, 0, out[team], o.a, o.b, o.bias, kt_bytes(d->scratch));
+        rt_stream *s = kt_open(p, kt_threads[team]);
+        rt_run run = {.program = p, .compute = s};
+        if (at)
+            rt_set_sizes(&run, at);
+        out[team] = kt_bytes(o.nc * kt_size(d->c));
+        memcpy(out[team], o.lc, (size_t)(o.nc * kt_size(d->c)));
+        rt_gemm(s, 0, out[team], o.la, o.lb, o.bias, kt_bytes(d->scratch));
         rt_device_close(s);
     }
-    CHECK(kt_same(out, o.nc * (int64_t)sizeof(float)));
-    CHECK_NEAR(kt_error(out[0], want, o.nc), 0, 2e-7 * (double)d->k + 1e-6);
+    CHECK(kt_same(out, o.nc * kt_size(d->c)));
+    check_result(d, out[0], want, o.nc);
     kt_done();
+}
+
+static void
+check_product(rt_gemm_desc *d)
+{
+    rt_program p = {.ngemm = 1, .gemm = d};
+    check_sized(&p, d, d, NULL);
 }
 
 TEST(every_form_of_a_product)
@@ -107,6 +135,23 @@ TEST(every_form_of_a_product)
         }
 }
 
+/* Operands' type, C's type. */
+static const rt_dtype types[][2] = {{RT_BF16, RT_F32}, {RT_BF16, RT_BF16},
+                                    {RT_F16, RT_F32},  {RT_F16, RT_F16},
+                                    {RT_F32, RT_BF16}, {RT_F32, RT_F16}};
+enum { NTYPES = sizeof types / sizeof *types };
+
+TEST(every_form_of_every_type)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (unsigned form = 0; form < 16; form++)
+            for (int t = 0; t < NTYPES; t++) {
+                rt_gemm_desc d = describe(&shapes[i], form);
+                d.a = d.b = types[t][0], d.c = types[t][1];
+                check_product(&d);
+            }
+}
+
 /* Rows with gaps between them, which oneDNN's kernel does not take, and without. */
 static const shape gaps = {37, 53, 71, 5}, dense = {48, 40, 48, 0};
 
@@ -115,6 +160,8 @@ TEST(alpha_scales_the_product_only)
     for (unsigned form = 0; form < 32; form++) {
         rt_gemm_desc d = describe(form & 16 ? &gaps : &dense, form);
         d.alpha = -0.5f;
+        check_product(&d);
+        d.a = d.b = d.c = form & 1 ? RT_F16 : RT_BF16;
         check_product(&d);
     }
 }
@@ -129,6 +176,46 @@ TEST(batches_and_shared_operands)
             d.sb = share == 2 ? 0 : rows_of(d.tb ? d.n : d.k, d.ldb);
             d.sc = rows_of(d.m, d.ldc);
             check_product(&d);
+            d.a = d.b = share == 2 ? RT_F16 : RT_BF16;
+            check_product(&d);
+        }
+}
+
+/* m or k is one of the program's sizes; the last is the most that the plan knows. */
+TEST(sizes_that_vary)
+{
+    static const int64_t sizes[] = {1, 17, 40, 96};
+    for (unsigned form = 0; form < 16; form++)
+        for (int t = 0; t < 3; t++)
+            for (int i = 0; i < 4; i++) {
+                rt_program p = {.nsize[RT_ROWS] = 4, .nsize[RT_SUP] = 1};
+                memcpy(p.size[RT_ROWS], sizes, sizeof sizes);
+                rt_gemm_desc d = describe(&(shape){96, 40, 48, 0}, form);
+                d.a = d.b = t ? RT_BF16 : RT_F32, d.c = t == 2 ? RT_BF16 : RT_F32;
+                int64_t *size = &d.m;
+                if (d.ta) {
+                    d = describe(&(shape){48, 40, 96, 0}, form & ~2u);
+                    d.a = d.b = t ? RT_BF16 : RT_F32;
+                    size = &d.k;
+                }
+                *(size == &d.m ? &d.vary_m : &d.vary_k) = RT_ROWS;
+                rt_gemm_desc sized = d;
+                *(size == &d.m ? &sized.m : &sized.k) = sizes[i];
+                p.ngemm = 1, p.gemm = &d;
+                check_sized(&p, &d, &sized, (int[RT_NSYMS]){0, i, 0});
+            }
+}
+
+/* The largest of threads, shapes and blocks of k that training has: bit for bit. */
+TEST(threads_do_not_change_a_large_product)
+{
+    static const shape z[] = {
+        {928, 384, 1536, 0}, {130, 768, 3072, 0}, {96, 64, 4001, 0}};
+    for (size_t i = 0; i < sizeof z / sizeof *z; i++)
+        for (int t = 0; t < 6; t++) {
+            rt_gemm_desc d = describe(&z[i], (unsigned)t % 3);
+            d.a = d.b = RT_BF16, d.c = t < 3 ? RT_F32 : RT_BF16;
+            check_product(&d);
         }
 }
 
@@ -140,42 +227,57 @@ TEST(a_plan_for_more_threads_serves_fewer)
     rt_program p = {.ngemm = 1, .gemm = &d};
     d.scratch = 0; /* too little: the device brings its own */
     rt_stream *s = kt_open(&p, 2);
-    rt_gemm(s, 0, o.c, o.a, o.b, NULL, NULL);
+    rt_gemm(s, 0, o.lc, o.la, o.lb, NULL, NULL);
     rt_device_close(s);
-    CHECK_NEAR(kt_error(o.c, want, o.nc), 0, 1e-3);
+    check_result(&d, o.lc, want, o.nc);
+    kt_done();
+}
+
+static void
+check_own(const rt_gemm_desc *d)
+{
+    operands o = make(d);
+    double *want = expect(d, &o);
+    rt_mm g = {.m = d->m,
+               .n = d->n,
+               .k = d->k,
+               .ta = d->ta,
+               .tb = d->tb,
+               .add = d->add,
+               .alpha = 1,
+               .lda = d->lda,
+               .ldb = d->ldb,
+               .ldc = d->ldc,
+               .a = o.la,
+               .b = o.lb,
+               .bias = d->bias ? o.bias : NULL,
+               .type_a = d->a,
+               .type_b = d->b,
+               .type_c = d->c};
+    void *out[KT_TEAMS];
+    for (int team = 0; team < KT_TEAMS; team++) {
+        g.c = out[team] = kt_bytes(o.nc * kt_size(d->c));
+        memcpy(g.c, o.lc, (size_t)(o.nc * kt_size(d->c)));
+        rt_mm_run(&g, kt_threads[team], kt_bytes(rt_mm_scratch(&g)));
+    }
+    CHECK(kt_same(out, o.nc * kt_size(d->c)));
+    check_result(d, out[0], want, o.nc);
     kt_done();
 }
 
 /* Panels and k blocks: sizes around their limits. */
 TEST(own_product_across_panels)
 {
-    static const shape z[] = {
-        {2049, 40, 9, 0}, {15, 2050, 10, 0}, {20, 40, 769, 0}, {30, 33, 1600, 0}};
+    static const shape z[] = {{2049, 40, 9, 0},
+                              {15, 2050, 10, 0},
+                              {20, 40, 769, 0},
+                              {30, 33, 1600, 0},
+                              {31, 2050, 1537, 0}};
     for (size_t i = 0; i < sizeof z / sizeof *z; i++)
         for (unsigned form = 0; form < 16; form++) {
             rt_gemm_desc d = describe(&z[i], form);
-            operands o = make(&d);
-            double *want = expect(&d, &o);
-            rt_mm g = {.m = d.m,
-                       .n = d.n,
-                       .k = d.k,
-                       .ta = d.ta,
-                       .tb = d.tb,
-                       .add = d.add,
-                       .alpha = 1,
-                       .lda = d.lda,
-                       .ldb = d.ldb,
-                       .ldc = d.ldc,
-                       .a = o.a,
-                       .b = o.b,
-                       .bias = d.bias ? o.bias : NULL};
-            void *out[KT_TEAMS];
-            for (int team = 0; team < KT_TEAMS; team++) {
-                g.c = out[team] = kt_copy(o.c, o.nc);
-                rt_mm_run(&g, kt_threads[team], kt_bytes(rt_mm_scratch(d.m, d.n, d.k)));
-            }
-            CHECK(kt_same(out, o.nc * (int64_t)sizeof(float)));
-            CHECK_NEAR(kt_error(out[0], want, o.nc), 0, 2e-7 * (double)d.k + 1e-6);
-            kt_done();
+            check_own(&d);
+            d.a = d.b = d.c = form % 3 ? RT_BF16 : RT_F16;
+            check_own(&d);
         }
 }

@@ -7,6 +7,7 @@
 #ifndef EFFICC_KERNEL_TEST_H
 #define EFFICC_KERNEL_TEST_H
 
+#include "ir/ir.h"
 #include "runtime/include/efficc_rt.h"
 #include "test.h"
 #include <math.h>
@@ -78,6 +79,66 @@ static inline float *
 kt_copy(const float *x, int64_t n)
 {
     return memcpy(kt_floats(n), x, (size_t)n * sizeof *x);
+}
+
+static inline int64_t
+kt_size(rt_dtype t)
+{
+    return t == RT_F32 ? 4 : 2;
+}
+
+/* x to the nearest number with `bits` bits that is a multiple of 2^least; ties to even. */
+static inline double
+kt_nearest(double x, int bits, int least)
+{
+    int e;
+    frexp(x, &e);
+    double unit = ldexp(1, e - bits < least ? least : e - bits);
+    return isfinite(x) && x != 0 ? nearbyint(x / unit) * unit : x;
+}
+
+/* x rounded to the type; f16: not beyond its range. */
+static inline double
+kt_rounded(double x, rt_dtype t)
+{
+    return t == RT_F32    ? (double)(float)x
+           : t == RT_BF16 ? kt_nearest(x, 8, -133)
+                          : kt_nearest(x, 11, -24);
+}
+
+static inline float
+kt_element(const void *x, int64_t i, rt_dtype t)
+{
+    if (t == RT_F32)
+        return ((const float *)x)[i];
+    uint16_t h = ((const uint16_t *)x)[i];
+    return (float)(t == RT_BF16 ? ir_from_bfloat(h) : ir_from_half(h));
+}
+
+/* A copy of x [n] in the type; x gets the rounded values. */
+static inline void *
+kt_as(float *x, int64_t n, rt_dtype t)
+{
+    void *y = kt_bytes(n * kt_size(t));
+    rt_program p = {.threads = 1};
+    char error[256];
+    rt_stream *s = NULL;
+    NEED(rt_device_open(&p, &s, error, sizeof error));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)kt_rounded((double)x[i], t);
+    rt_convert(s, y, t, x, RT_F32, n);
+    rt_device_close(s);
+    return y;
+}
+
+/* The floats of x [n]. */
+static inline float *
+kt_as_floats(const void *x, int64_t n, rt_dtype t)
+{
+    float *y = kt_floats(n);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = kt_element(x, i, t);
+    return y;
 }
 
 /* Frees all buffers; fails where one was written past its end. */
