@@ -1,5 +1,6 @@
-/* kernels_bench.c -- the CPU kernels at gpt2's sizes (124M, batch 4, sequence 512), next to
- * what the machine can do at that moment.
+/* kernels_bench.c -- the CPU kernels at gpt2's sizes (124M, batch 4, sequence 512), products
+ * also at MiniLM's (928 rows, as in a batch without padding), next to what the machine can do
+ * at that moment. Products run in float, bf16 with C in float, and all in bf16.
  *
  * usage: kernels_bench [threads] [part of a kernel's name]
  *
@@ -19,6 +20,8 @@ enum {
     ROWS = BATCH * SEQ,
     H = 768,
     HEADS = 12,
+    FEW = 928, /* rows of MiniLM, */
+    G = 384,   /* its width */
     V = 50257
 };
 
@@ -57,9 +60,10 @@ typedef struct job {
 static void
 measure(const job *j)
 {
-    double t[RUNS], top = bench_peak(threads);
+    double t[RUNS], top;
     if (only && !strstr(j->name, only))
         return;
+    top = bench_peak(threads);
     j->run(j->arg);
     for (int i = 0; i < RUNS; i++) {
         double begin = bench_now();
@@ -102,14 +106,28 @@ static const product products[] = {
     {"lora y += t b^T", ROWS, H, 8, false, true, true},
     {"lora da", 8, H, ROWS, true, false, true},
     {"lora db", H, 8, ROWS, true, false, true},
+    {"minilm forward 384", FEW, G, G, false, false, false},
+    {"minilm forward up", FEW, 4 * G, G, false, false, false},
+    {"minilm forward down", FEW, G, 4 * G, false, false, false},
+    {"minilm dx 384", FEW, G, G, false, true, false},
+    {"minilm dx up", FEW, G, 4 * G, false, true, false},
+    {"minilm dx down", FEW, 4 * G, G, false, true, false},
+    {"minilm dw 384", G, G, FEW, true, false, true},
+    {"minilm dw up", G, 4 * G, FEW, true, false, true},
+    {"minilm dw down", 4 * G, G, FEW, true, false, true},
 };
-enum { NPRODUCTS = sizeof products / sizeof *products };
+enum { NSHAPES = sizeof products / sizeof *products, NPRODUCTS = 3 * NSHAPES };
+static const struct {
+    const char *name;
+    rt_dtype a, c;
+} forms[3] = {{"f32", RT_F32, RT_F32},
+              {"bf16, C f32", RT_BF16, RT_F32},
+              {"bf16", RT_BF16, RT_BF16}};
 
 typedef struct product_run {
     int index;
     rt_gemm_desc d;
-    float *a, *b, *c;
-    void *scratch;
+    void *a, *b, *c, *scratch;
     bool own;
 } product_run;
 
@@ -134,8 +152,44 @@ run_product(void *arg)
                .ldc = d->ldc,
                .a = p->a,
                .b = p->b,
-               .c = p->c};
+               .c = p->c,
+               .type_a = d->a,
+               .type_b = d->b,
+               .type_c = d->c};
     rt_mm_run(&g, threads, p->scratch);
+}
+
+static rt_gemm_desc
+describe(const product *p, int form)
+{
+    return (rt_gemm_desc){.m = p->m,
+                          .n = p->n,
+                          .k = p->k,
+                          .a = forms[form].a,
+                          .b = forms[form].a,
+                          .c = forms[form].c,
+                          .ta = p->ta,
+                          .tb = p->tb,
+                          .add = p->add,
+                          .alpha = 1,
+                          .lda = p->ta ? p->m : p->k,
+                          .ldb = p->tb ? p->k : p->n,
+                          .ldc = p->n,
+                          .batch = 1};
+}
+
+static void
+bench_product(int i, const rt_gemm_desc *d, void *operand[2][3], void *scratch)
+{
+    const product *p = &products[i / 3];
+    void **x = operand[d->a == RT_BF16];
+    for (int own = d->ta; own < 2; own++) {
+        char name[80];
+        product_run r = {i, *d, x[0], x[1], operand[d->c == RT_BF16][2], scratch, own};
+        snprintf(name, sizeof name, "%s, %s%s", p->name, forms[i % 3].name,
+                 own && !d->ta ? ", own" : "");
+        measure(&(job){name, 2.0 * (double)(p->m * p->n * p->k), 0, run_product, &r});
+    }
 }
 
 static void
@@ -144,38 +198,31 @@ bench_products(void)
     rt_gemm_desc table[NPRODUCTS];
     int64_t space = 0;
     for (int i = 0; i < NPRODUCTS; i++) {
-        const product *p = &products[i];
-        table[i] = (rt_gemm_desc){.m = p->m,
-                                  .n = p->n,
-                                  .k = p->k,
-                                  .ta = p->ta,
-                                  .tb = p->tb,
-                                  .add = p->add,
-                                  .alpha = 1,
-                                  .lda = p->ta ? p->m : p->k,
-                                  .ldb = p->tb ? p->k : p->n,
-                                  .ldc = p->n,
-                                  .batch = 1};
-        int64_t own = rt_mm_scratch(p->m, p->n, p->k);
+        table[i] = describe(&products[i / 3], i % 3);
+        rt_mm own = {.m = table[i].m,
+                     .n = table[i].n,
+                     .k = table[i].k,
+                     .type_a = table[i].a,
+                     .type_b = table[i].b,
+                     .type_c = table[i].c};
         table[i].scratch = rt_gemm_scratch(&table[i], threads);
-        space = own > space ? own : space;
+        space = rt_mm_scratch(&own) > space ? rt_mm_scratch(&own) : space;
         space = table[i].scratch > space ? table[i].scratch : space;
     }
     rt_program program = {.threads = threads, .ngemm = NPRODUCTS, .gemm = table};
     char error[200];
     if (!rt_device_open(&program, &stream, error, sizeof error))
         exit(1);
-    float *x = noise(ROWS * 4 * H), *w = noise(ROWS * 4 * H), *y = noise(ROWS * 4 * H);
-    void *scratch = rt_alloc((size_t)space);
+    void *operand[2][3], *scratch = rt_alloc((size_t)space);
+    for (int k = 0; k < 3; k++) {
+        operand[0][k] = noise(ROWS * 4 * H);
+        operand[1][k] = rt_alloc(ROWS * 4 * H * 2);
+        rt_convert(stream, operand[1][k], RT_BF16, operand[0][k], RT_F32, ROWS * 4 * H);
+    }
     for (int i = 0; i < NPRODUCTS; i++)
-        for (int own = 0; own < 2; own++) {
-            char name[80];
-            const product *p = &products[i];
-            product_run r = {i, table[i], x, w, y, scratch, own};
-            snprintf(name, sizeof name, "%s%s", p->name, own ? ", own" : "");
-            measure(
-                &(job){name, 2.0 * (double)(p->m * p->n * p->k), 0, run_product, &r});
-        }
+        if (!products[i / 3].ta ||
+            table[i].c == RT_F32) /* gradients of weights: float */
+            bench_product(i, &table[i], operand, scratch);
     rt_device_close(stream);
 }
 
@@ -183,19 +230,22 @@ bench_products(void)
 
 typedef struct rest {
     rt_attn a;
-    rt_head head;
+    rt_attn_at at;
+    rt_head head, low; /* of floats, of bf16 */
     float *x, *y, *z, *w, *table, *dtable, *stat;
+    void *low_x, *low_table;
     int64_t *ids, *pred;
     void *scratch;
     rt_run run;
     float one, out;
 } rest;
+static const rt_norm norm = {ROWS, H, RT_F32, RT_F32, 1e-5f};
 
 static void
 attention(void *p)
 {
     rest *r = p;
-    rt_attention(stream, r->y, r->stat, r->x, r->x, r->x, NULL, &r->a, r->scratch);
+    rt_attention(stream, r->y, r->stat, r->x, r->x, r->x, &r->at, &r->a, r->scratch);
 }
 
 static void
@@ -203,46 +253,45 @@ attention_grad(void *p)
 {
     rest *r = p;
     rt_attention_grad(stream, r->z, r->z, r->z, r->w, r->x, r->x, r->x, r->y, r->stat,
-                      NULL, &r->a, r->scratch);
+                      &r->at, &r->a, r->scratch);
 }
 
 static void
 layernorm(void *p)
 {
     rest *r = p;
-    rt_layernorm(stream, r->y, r->stat, r->stat + ROWS, r->x, r->w, r->w, ROWS, H,
-                 1e-5f);
+    rt_layernorm(stream, r->y, r->stat, r->stat + ROWS, r->x, r->w, r->w, &norm);
 }
 
 static void
 layernorm_grad(void *p)
 {
     rest *r = p;
-    rt_layernorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, r->stat + ROWS, ROWS, H);
-    rt_layernorm_dwb(stream, r->y, r->y + H, r->w, r->x, r->stat, r->stat + ROWS, ROWS,
-                     H, true, true, r->scratch);
+    rt_layernorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, r->stat + ROWS, &norm);
+    rt_layernorm_dwb(stream, r->y, r->y + H, r->w, r->x, r->stat, r->stat + ROWS, &norm,
+                     true, true, r->scratch);
 }
 
 static void
 rmsnorm(void *p)
 {
     rest *r = p;
-    rt_rmsnorm(stream, r->y, r->stat, r->x, r->w, ROWS, H, 1e-5f);
+    rt_rmsnorm(stream, r->y, r->stat, r->x, r->w, &norm);
 }
 
 static void
 rmsnorm_grad(void *p)
 {
     rest *r = p;
-    rt_rmsnorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, ROWS, H);
-    rt_rmsnorm_dw(stream, r->y, r->w, r->x, r->stat, ROWS, H, true, r->scratch);
+    rt_rmsnorm_dx(stream, r->z, r->w, r->x, r->w, r->stat, &norm);
+    rt_rmsnorm_dw(stream, r->y, r->w, r->x, r->stat, &norm, true, r->scratch);
 }
 
 static void
 rotary(void *p)
 {
     rest *r = p;
-    rt_turn t = {ROWS, SEQ, 3 * H, 2 * HEADS, 0, H / HEADS, H / HEADS, false};
+    rt_turn t = {ROWS, SEQ, 3 * H, 2 * HEADS, 0, H / HEADS, H / HEADS, false, RT_F32};
     rt_rotary(stream, r->y, r->x, r->w, r->z, &t);
 }
 
@@ -250,7 +299,7 @@ static void
 colsum(void *p)
 {
     rest *r = p;
-    rt_colsum(stream, r->z, r->x, ROWS, 3 * H, 3 * H, true, r->scratch);
+    rt_colsum(stream, r->z, r->x, RT_F32, ROWS, 3 * H, 3 * H, true, r->scratch);
 }
 
 static void
@@ -270,10 +319,19 @@ head_grad(void *p)
 }
 
 static void
+low_head_grad(void *p)
+{
+    rest *r = p;
+    rt_head_ce_grad(stream, &r->out, r->y, r->dtable, NULL, r->low_x, r->low_table,
+                    r->ids, &r->one, NULL, &r->low, r->scratch);
+}
+
+static void
 embed_grad(void *p)
 {
     rest *r = p;
-    rt_embed_grad(stream, r->dtable, r->x, r->ids, ROWS, H, V, true, r->scratch);
+    rt_embed_grad(stream, r->dtable, r->x, RT_F32, r->ids, ROWS, H, V, true,
+                  r->scratch);
 }
 
 static void
@@ -305,9 +363,11 @@ bench_rest(void)
     if (!rt_device_open(&program, &stream, error, sizeof error))
         exit(1);
     enum { D = H / HEADS };
-    rest r = {.a = {BATCH, SEQ, HEADS, HEADS, D, 3 * H, 3 * H, 3 * H, 0, H, 2 * H, D, D,
-                    D, .scale = 0.125f, .causal = true},
-              .head = {ROWS, H, V, 512, true},
+    rest r = {.a = {BATCH, SEQ, HEADS, HEADS, D, .ldq = 3 * H, .ldk = 3 * H,
+                    .ldv = 3 * H, .ko = H, .vo = 2 * H, .qs = D, .ks = D, .vs = D,
+                    .scale = 0.125f, .causal = true},
+              .head = {ROWS, H, V, 512, true, RT_F32},
+              .low = {ROWS, H, V, 512, true, RT_BF16},
               .one = 1e-3f,
               .x = noise(ROWS * 3 * H),
               .y = noise(ROWS * 3 * H),
@@ -315,12 +375,18 @@ bench_rest(void)
               .w = noise(ROWS * 3 * H),
               .table = noise(N),
               .dtable = noise(N),
+              .low_x = rt_alloc(ROWS * H * 2),
+              .low_table = rt_alloc(N * 2),
               .stat = noise(BATCH * HEADS * SEQ),
               .ids = rt_alloc(ROWS * 8),
               .pred = rt_alloc(ROWS * 8 + 8),
               .run = {.program = &program,
                       .hyper = {1e-4, 0.01, 0.9, 0.999, 1e-8, 1, 1, false, false}}};
-    int64_t space = rt_head_ce_scratch(ROWS, H, V, 512, true, threads);
+    rt_convert(stream, r.low_x, RT_BF16, r.x, RT_F32, ROWS * H);
+    rt_convert(stream, r.low_table, RT_BF16, r.table, RT_F32, N);
+    int64_t space = rt_head_ce_scratch(&r.head, true, threads);
+    int64_t low = rt_head_ce_scratch(&r.low, true, threads);
+    space = low > space ? low : space;
     int64_t need = rt_attention_grad_scratch(&r.a, threads);
     r.scratch = rt_alloc((size_t)(need > space ? need : space));
     for (int i = 0; i < ROWS; i++)
@@ -342,6 +408,7 @@ bench_rest(void)
         {"column sums [2048, 2304]", 0, 3 * act, colsum, &r},
         {"head and loss", logits, 0, head, &r},
         {"head, loss and gradients", 3 * logits, 0, head_grad, &r},
+        {"head, loss and gradients, bf16", 3 * logits, 0, low_head_grad, &r},
         {"embedding grad", 0, 3 * act, embed_grad, &r},
         {"norm2, 38.6 M", 0, 4.0 * N, norm2, &r},
         {"adamw, 38.6 M", 0, 7 * 4.0 * N, optim, &r},
