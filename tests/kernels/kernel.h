@@ -87,25 +87,6 @@ kt_size(rt_dtype t)
     return t == RT_F32 ? 4 : 2;
 }
 
-/* x to the nearest number with `bits` bits that is a multiple of 2^least; ties to even. */
-static inline double
-kt_nearest(double x, int bits, int least)
-{
-    int e;
-    frexp(x, &e);
-    double unit = ldexp(1, e - bits < least ? least : e - bits);
-    return isfinite(x) && x != 0 ? nearbyint(x / unit) * unit : x;
-}
-
-/* x rounded to the type; f16: not beyond its range. */
-static inline double
-kt_rounded(double x, rt_dtype t)
-{
-    return t == RT_F32    ? (double)(float)x
-           : t == RT_BF16 ? kt_nearest(x, 8, -133)
-                          : kt_nearest(x, 11, -24);
-}
-
 static inline float
 kt_element(const void *x, int64_t i, rt_dtype t)
 {
@@ -115,19 +96,19 @@ kt_element(const void *x, int64_t i, rt_dtype t)
     return (float)(t == RT_BF16 ? ir_from_bfloat(h) : ir_from_half(h));
 }
 
-/* A copy of x [n] in the type; x gets the rounded values. */
+/* A copy of x [n] in the type (rt_convert has a test of its own); x gets its values. */
 static inline void *
 kt_as(float *x, int64_t n, rt_dtype t)
 {
-    void *y = kt_bytes(n * kt_size(t));
     rt_program p = {.threads = 1};
     char error[256];
     rt_stream *s = NULL;
+    void *y = kt_bytes(n * kt_size(t));
     NEED(rt_device_open(&p, &s, error, sizeof error));
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)kt_rounded((double)x[i], t);
     rt_convert(s, y, t, x, RT_F32, n);
     rt_device_close(s);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = kt_element(y, i, t);
     return y;
 }
 
