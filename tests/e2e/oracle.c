@@ -3,6 +3,7 @@
 #include "codegen/cg.h"
 #include "frontend/frontend.h"
 #include "passes/pass.h"
+#include "runtime/host/data.h"
 
 #include <math.h>
 #include <string.h>
@@ -75,21 +76,41 @@ count_supervised(const tensor *labels, bool causal)
     return n;
 }
 
+/* Of dropout: %key, and %keys of micro-batch k; false: v is neither. */
+static bool
+fill_keys(const char *role, ir_tensor *t, int step, int k)
+{
+    if (role && strcmp(role, "key") == 0) {
+        t->data[0] = (double)rt_step_key(0, step);
+        return true;
+    }
+    if (!role || strcmp(role, "keys") != 0)
+        return false;
+    int64_t batch = t->type->dim[0], seq = t->type->dim[1];
+    for (int64_t i = 0; i < batch * seq; i++)
+        t->data[i] = (double)((k * batch + i / seq) << 24 | i % seq);
+    return true;
+}
+
+/* Inputs of micro-batch k of step s. */
 static void
-fill_inputs(const oracle_run *r, const ir_func *step, ir_env *env, int batch,
+fill_inputs(const oracle_run *r, const ir_func *step, ir_env *env, int s, int k,
             double scale)
 {
+    int batch = (s * r->micro + k) % 4;
     bool causal = strcmp(ir_meta_get(step->module, "task"), "causal-lm") == 0;
     const tensor *labels = tensors_get(r->golden, fmt("batch%d.labels", batch));
     for (int i = 0; i < step->args.n; i++) {
         const ir_value *v = step->args.at[i];
         const char *role = ir_meta_get(step->module, fmt("input.%s", v->name));
         ir_tensor *t = ir_env_new(env, v);
+        if (fill_keys(role, t, s, k))
+            continue;
         if (role && strcmp(role, "scale") == 0)
             t->data[0] = ir_round(IR_F32, scale);
         else if (role && (strcmp(role, "labels") == 0 || strcmp(role, "values") == 0))
-            for (int64_t k = 0; k < labels->n; k++)
-                t->data[k] = target(labels, k, causal);
+            for (int64_t j = 0; j < labels->n; j++)
+                t->data[j] = target(labels, j, causal);
         else
             fill(env, v, tensors_get(r->golden, fmt("batch%d.%s", batch, v->name)),
                  false);
@@ -109,7 +130,7 @@ one_step(oracle_run *r, ir_module *m, ir_env *env, int s)
     ir_env_zero_grads(m, env);
     r->loss[s] = 0;
     for (int k = 0; k < r->micro; k++) {
-        fill_inputs(r, m->step, env, (s * r->micro + k) % 4, 1.0 / (double)supervised);
+        fill_inputs(r, m->step, env, s, k, 1.0 / (double)supervised);
         if (!ir_interp(m->step, 1u << IR_FWD | 1u << IR_BWD, env))
             return false;
         r->loss[s] += ir_env_get(env, ret->arg[0])->data[0];

@@ -1,4 +1,5 @@
-/* oracle.h -- trains a case in the interpreter: the compiler's passes without codegen. */
+/* oracle.h -- trains a case in the interpreter: the compiler's passes without codegen.
+ * Dropout has the keys of a trainer under --seed 0. */
 #ifndef EFFICC_ORACLE_H
 #define EFFICC_ORACLE_H
 
