@@ -77,10 +77,9 @@ storage(const cg *c, const ir_value *v) /* the value whose memory v is */
 static const char *
 place(const cg *c, const ir_value *v)
 {
-    static const char *const cls[] = {[IR_TRAIN] = "RT_TRAIN",
-                                      [IR_FROZEN] = "RT_FROZEN",
-                                      [IR_CONST] = "RT_CONST",
-                                      [IR_GRAD] = "RT_GRAD"};
+    static const char *const cls[] = {
+        [IR_TRAIN] = "RT_TRAIN", [IR_FROZEN] = "RT_FROZEN", [IR_CONST] = "RT_CONST",
+        [IR_GRAD] = "RT_GRAD",   [IR_IMAGE] = "RT_IMAGE",   [IR_SCALER] = "RT_SCALER"};
     const ir_value *at = storage(c, v);
     const ir_param *p = at->param;
     if (p)
@@ -96,7 +95,7 @@ place(const cg *c, const ir_value *v)
 static int
 tensor(cg *c, const ir_value *v, const ir_op *op)
 {
-    const char *at = v->type->dtype == IR_F32 ? place(c, v) : NULL;
+    const char *at = ir_dtypes[v->type->dtype].is_float ? place(c, v) : NULL;
     ef_arena *a = c->arena;
     if (!at)
         return -1;
@@ -109,8 +108,9 @@ tensor(cg *c, const ir_value *v, const ir_op *op)
     ef_putf(&b, "{%s, %s, %s, %s, ", name,
             cg_string(a, op ? ir_ops[op->code].name : NULL),
             cg_string(a, op ? op->loc : NULL), at);
-    ef_putf(&b, "%d, {%s}, %s},", t->rank, t->rank ? cg_ints(a, t->rank, t->dim) : "0",
-            ef_map_has(&c->infinite, v) ? "true" : "false");
+    ef_putf(&b, "%d, {%s}, %s, %s, %s},", t->rank,
+            t->rank ? cg_ints(a, t->rank, t->dim) : "0",
+            ef_map_has(&c->infinite, v) ? "true" : "false", cg_dtype(v), cg_vary(t));
     ef_map_set(a, &c->tensor_of, v, (void *)(intptr_t)c->tensor.n);
     ef_push(a, c->tensor, b.s);
     return c->tensor.n - 1;
@@ -236,7 +236,9 @@ void
 cg_call_table(cg *c, ef_buf *b)
 {
     ef_puts(b, "\n/* Floats that the calls of micro() work on: name, op and ONNX node, "
-               "place, shape,\n * and whether infinities are meant. */\n");
+               "place, shape,\n * whether infinities are meant, type, and what the "
+               "first dimension "
+               "is. */\n");
     put_table(c, b, "rt_tensor tensors", c->tensor.at, c->tensor.n);
     ef_puts(b, "\n/* The calls, by the number in rt_done(): unit, backward, ops that "
                "store nothing,\n * tensors: first the results. */\n");

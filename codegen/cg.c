@@ -47,11 +47,20 @@ fuse(const ir_op *first, const ir_op *second)
     return ir_ops[first->code].flags & ir_ops[second->code].flags & IR_EW;
 }
 
+static bool
+computes(ir_dtype t)
+{
+    return rt_computes(cg_rt_dtype(t));
+}
+
 const pass_target *
 cg_target(ef_ctx *ctx)
 {
-    static const pass_target cpu = {
-        .name = "cpu", .align = RT_ALIGN, .scratch = scratch, .fuse = fuse};
+    static const pass_target cpu = {.name = "cpu",
+                                    .align = RT_ALIGN,
+                                    .scratch = scratch,
+                                    .fuse = fuse,
+                                    .computes = computes};
     const char *want = ctx->cfg->target;
     if (strcmp(want, cpu.name))
         ef_error(ctx, NULL, E_OPT_VALUE, "target",
@@ -193,6 +202,7 @@ write_sources(cg *c, const char *dir)
     cg_plan_h(c, &defines, &plan);
     if (!cg_input_table(c, &plan))
         return false;
+    cg_unit_table(c, &plan);
     cg_call_table(c, &plan);
     cg_program(c, &step);
     cg_kernels_text(c, &kernels, &header);
@@ -211,6 +221,14 @@ check_functions(const ir_module *m)
     const ir_func *step = m->step, *eval = m->eval;
     if (!step)
         return ef_error(m->ctx, NULL, E_PLAN, "the module has no function step");
+    int64_t size[RT_SIZES];
+    for (int sym = IR_ROWS; sym <= IR_SUP; sym++)
+        if (cg_named_sizes(m, (ir_sym)sym, size) < 0)
+            return ef_error(m->ctx, NULL, E_PLAN,
+                            sym == IR_ROWS ? "meta sizes.rows does not list the sizes "
+                                             "of rows, ascending up to the largest"
+                                           : "meta sizes.sup does not list the sizes "
+                                             "of sup, ascending up to the largest");
     bool same = !eval || eval->args.n == step->args.n;
     for (int i = 0; eval && same && i < step->args.n; i++)
         same = step->args.at[i]->name == eval->args.at[i]->name &&

@@ -2,12 +2,17 @@
  *
  *     cg.c        the target, the walk over blocks and ops, the files
  *     text.c      C text: names, numbers, strings, calls, comments, files
- *     lower.c     products, structure and update      \  one emitter lw_<name> per entry of
- *     lower_nn.c  embeddings, norms, attention, loss  /  the column `lower` of ops.def
+ *     lower.c       operands, sizes, update    \
+ *     lower_gemm.c  products                   |
+ *     lower_move.c  ops that move elements     |  one emitter lw_<name> per entry of the
+ *     lower_nn.c    embeddings, norms, sums    |  column `lower` of ops.def
+ *     lower_attn.c  attention, rotary, dropout |
+ *     lower_loss.c  losses                     /
  *     kernels.c   elementwise kernels
  *     tables.c    plan.h: addresses and constants
  *     calls.c     plan.h: the calls and what they work on
- *     program.c   plan.h: params and inputs; the description of the program
+ *     inputs.c    plan.h: inputs
+ *     program.c   plan.h: params and units; the description of the program
  *     planjson.c  plan.json         weights.c  base.safetensors         build.c  the trainer
  *
  * An emitter serves twice. While pass plan runs it is dry: nothing is written, and the
@@ -71,7 +76,8 @@ void cg_call(cg *, const char *name, const char *args, ...)
     __attribute__((format(printf, 3, 4)));
 /* Writes a file into dir; false: said why. */
 bool cg_write(ef_ctx *, const char *dir, const char *name, const ef_buf *);
-const char *cg_ctype(ir_dtype); /* "float"; NULL: not on this target */
+/* "float", as elements lie in memory; NULL: not on this target. */
+const char *cg_ctype(ir_dtype);
 /* op's line of the IR, without what pass plan added. */
 const char *cg_ir_line(ef_arena *, const ir_op *);
 int cg_size(ir_dtype);
@@ -84,6 +90,8 @@ const char *cg_refuse(cg *, const char *why);
 /* Pointer expressions of operand or result i of the op, of a given element type. */
 const char *cg_arg(cg *, const ir_op *, int i, ir_dtype);
 const char *cg_res(cg *, const ir_op *, int i, ir_dtype);
+const char *cg_float_arg(cg *, const ir_op *, int i); /* f32, bf16 or f16 */
+const char *cg_float_res(cg *, const ir_op *, int i);
 const char *cg_any_arg(cg *, const ir_op *, int i); /* any element type */
 const char *cg_any_res(cg *, const ir_op *, int i);
 int64_t cg_offset(const ir_value *); /* in the arena; below 0: not there */
@@ -95,9 +103,21 @@ const char *cg_constant(cg *, cg_table *, const char *value);
 int64_t cg_last(const ir_value *);                     /* its last dimension */
 int64_t cg_rows(const ir_value *);                     /* product of the others */
 int64_t cg_product(const ir_type *, int from, int to); /* of dims [from, to) */
+/* Sizes as C: "64", or "ROWS * 64" where the first dimension is among them and has a name. */
+const char *cg_times(cg *, const ir_type *, int from, int to,
+                     int64_t by);             /* times by */
+const char *cg_count(cg *, const ir_value *); /* elements */
+const char *cg_bytes(cg *, const ir_value *);
+const char *cg_rows_text(cg *, const ir_value *); /* cg_rows() */
+const char *cg_sizes(cg *, const ir_value *);     /* cg_rows(), cg_last() */
+bool cg_varies(const ir_type *);                  /* has a named dimension */
+const char *cg_vary(const ir_type *);             /* "RT_ROWS" */
+rt_dtype cg_rt_dtype(ir_dtype); /* of the types that params and descriptions have */
+const char *cg_dtype_text(rt_dtype); /* "RT_F32" */
+const char *cg_dtype(const ir_value *);
 const char *cg_plus(cg *, const char *pointer, int64_t elements);
 
-/* ---- lower_nn.c ---- */
+/* ---- lower*.c, kernels.c ---- */
 #define OP(name, in, in_max, out, out_max, flags, cast, attrs, shape, vjp, lower, doc) \
     cg_emitter lower;
 #include "../ir/ops.def"
@@ -120,9 +140,15 @@ void cg_call_table(cg *, ef_buf *);
 void cg_name_values(cg *, ef_buf *defines);
 void cg_plan_h(cg *, const ef_buf *defines, ef_buf *out);
 
+/* ---- inputs.c ---- */
+bool cg_input_table(cg *, ef_buf *); /* false: said why */
+/* Sizes that a named dimension takes (meta sizes.NAME), at most RT_SIZES: their number. 0: no
+ * argument of step has it; -1: the text is not right. */
+int cg_named_sizes(const ir_module *, ir_sym, int64_t *size);
+
 /* ---- program.c ---- */
 void cg_param_table(cg *, ef_buf *);
-bool cg_input_table(cg *, ef_buf *); /* false: said why */
+void cg_unit_table(cg *, ef_buf *); /* bytes of buffers; features of the CPU */
 double cg_number(const ir_module *,
                  const char *key); /* of meta; 0: absent or no number */
 void cg_program(cg *, ef_buf *);   /* rt_program and main() */

@@ -14,6 +14,10 @@
  * Dimensions are merged as far as the operands' strides allow. A long inner loop is cut into
  * blocks of fixed length, so that which elements the vector code and which the scalar tail
  * computes does not depend on the number of threads.
+ *
+ * Elements of the low types become float where they are read and are rounded where they are
+ * written; between ops of a kernel they stay as precise as float is. Where the first
+ * dimension is a named one, its size is a parameter: only the outermost loop depends on it.
  */
 #include "cg_int.h"
 
@@ -44,8 +48,16 @@ typedef struct loop { /* a kernel that is being written */
     int rank; /* of the loops, after merging */
     int64_t dim[IR_MAX_RANK], stride[MOST + 1][IR_MAX_RANK]; /* [nin]: of the results */
     int64_t total;
+    int64_t named; /* the most that a named first dimension is; 0: it has no name */
     ef_buf body;
 } loop;
+
+/* Type of an element in a register. */
+static const char *
+register_type(ir_dtype t)
+{
+    return ir_dtypes[t].is_float ? "float" : cg_ctype(t);
+}
 
 /* ---- operands ---- */
 
@@ -135,6 +147,18 @@ find_loops(loop *l)
     if (!l->rank)
         l->dim[l->rank++] = 1;
     l->total = ir_type_count(t);
+    l->named = cg_varies(t) ? t->dim[0] : 0;
+}
+
+/* Times round loop d. */
+static const char *
+turns(const loop *l, int d)
+{
+    ef_arena *a = l->c->arena;
+    if (d || !l->named)
+        return ef_printf(a, "%lld", (long long)l->dim[d]);
+    int64_t n = l->dim[0] / l->named;
+    return n == 1 ? "rows" : ef_printf(a, "rows * %lld", (long long)n);
 }
 
 /* ---- the body ---- */
@@ -165,12 +189,12 @@ convert(cg *c, const char *x, ir_dtype from, ir_dtype to)
 {
     static const char *const macro[IR_NDTYPES] = {
         [IR_I64] = "TO_I64", [IR_I32] = "TO_I32", [IR_I8] = "TO_I8", [IR_U8] = "TO_U8"};
-    if (from == to)
+    if (from == to || (ir_dtypes[from].is_float && ir_dtypes[to].is_float))
         return x;
     if (to == IR_BOOL)
         return ef_printf(c->arena, "%s != 0", x);
     if (ir_dtypes[to].is_float || (to == IR_I64 && !ir_dtypes[from].is_float))
-        return ef_printf(c->arena, "(%s)%s", cg_ctype(to), x);
+        return ef_printf(c->arena, "(%s)%s", register_type(to), x);
     return ef_printf(c->arena, "%s(%s)", macro[to], x);
 }
 
@@ -221,24 +245,48 @@ statement(loop *l, int indent, const char *text)
     cg_code(&l->body, indent, text);
 }
 
+static bool
+is_low(const ir_value *v)
+{
+    return v->type->dtype == IR_BF16 || v->type->dtype == IR_F16;
+}
+
+static const char *
+from_memory(const ir_value *v)
+{
+    return !is_low(v)                  ? ""
+           : v->type->dtype == IR_BF16 ? "rt_from_bf16("
+                                       : "rt_from_f16(";
+}
+
+static const char *
+to_memory(const ir_value *v)
+{
+    return !is_low(v) ? "" : v->type->dtype == IR_BF16 ? "rt_to_bf16" : "rt_to_f16";
+}
+
 static void
 write_element(loop *l, int indent)
 {
     ef_arena *a = l->c->arena;
     for (int i = 0; i < l->nin; i++)
         statement(l, indent,
-                  ef_printf(a, "const %s a%d = x%d[%s];",
-                            cg_ctype(l->in[i]->type->dtype), i, i, element(l, i)));
+                  ef_printf(a, "const %s a%d = %sx%d[%s]%s;",
+                            register_type(l->in[i]->type->dtype), i,
+                            from_memory(l->in[i]), i, element(l, i),
+                            is_low(l->in[i]) ? ")" : ""));
     for (int i = 0; i < l->nop; i++)
         if (l->op[i]->res[0]->nuse)
             statement(l, indent,
                       ef_printf(a, "const %s t%d = %s;",
-                                cg_ctype(l->op[i]->res[0]->type->dtype), i,
+                                register_type(l->op[i]->res[0]->type->dtype), i,
                                 expression(l, l->op[i])));
     for (int i = 0; i < l->nout; i++)
-        statement(l, indent,
-                  ef_printf(a, "y%d[%s] = t%d;", i, element(l, l->nin),
-                            op_index(l, l->out[i])));
+        statement(
+            l, indent,
+            ef_printf(a, is_low(l->out[i]) ? "y%d[%s] = %s(t%d);" : "y%d[%s] = %st%d;",
+                      i, element(l, l->nin), to_memory(l->out[i]),
+                      op_index(l, l->out[i])));
 }
 
 /* The loops: outer dimensions, then blocks of the inner one where it is long. */
@@ -246,8 +294,8 @@ static void
 write_loops(loop *l)
 {
     ef_buf *b = &l->body;
-    int64_t n = l->dim[l->rank - 1];
-    bool cut = n > BLOCK;
+    const char *n = turns(l, l->rank - 1);
+    bool cut = l->dim[l->rank - 1] > BLOCK;
     int outer = l->rank - 1 + cut, indent = 4;
     if (l->total >= SERIAL && outer) {
         ef_puts(b, "#pragma omp parallel for schedule(static)");
@@ -256,21 +304,20 @@ write_loops(loop *l)
         ef_puts(b, "\n");
     }
     for (int d = 0; d + 1 < l->rank; d++, indent += 4)
-        ef_putf(b, "%*sfor (int64_t i%d = 0; i%d < %lld; i%d++)\n", indent, "", d, d,
-                (long long)l->dim[d], d);
+        ef_putf(b, "%*sfor (int64_t i%d = 0; i%d < %s; i%d++)\n", indent, "", d, d,
+                turns(l, d), d);
     if (cut) {
-        ef_putf(b, "%*sfor (int64_t from = 0; from < %lld; from += %d) {\n", indent, "",
-                (long long)n, BLOCK);
+        ef_putf(b, "%*sfor (int64_t from = 0; from < %s; from += %d) {\n", indent, "",
+                n, BLOCK);
         indent += 4;
-        ef_putf(b, "%*sint64_t to = from + %d < %lld ? from + %d : %lld;\n", indent, "",
-                BLOCK, (long long)n, BLOCK, (long long)n);
+        ef_putf(b, "%*sint64_t to = from + %d < %s ? from + %d : %s;\n", indent, "",
+                BLOCK, n, BLOCK, n);
     }
     ef_puts(b, "#pragma omp simd\n");
     if (cut)
         ef_putf(b, "%*sfor (int64_t i = from; i < to; i++) {\n", indent, "");
     else
-        ef_putf(b, "%*sfor (int64_t i = 0; i < %lld; i++) {\n", indent, "",
-                (long long)n);
+        ef_putf(b, "%*sfor (int64_t i = 0; i < %s; i++) {\n", indent, "", n);
     write_element(l, indent + 4);
     ef_putf(b, "%*s}\n", indent, "");
     if (cut)
@@ -284,6 +331,7 @@ parameters(const loop *l)
 {
     ef_buf b = {.arena = l->c->arena};
     ef_puts(&b, "rt_stream *st");
+    ef_puts(&b, l->named ? ", int64_t rows" : "");
     for (int i = 0; i < l->nout; i++)
         ef_putf(&b, ", %s *y%d", cg_ctype(l->out[i]->type->dtype), i);
     for (int i = 0; i < l->nin; i++)
@@ -322,8 +370,10 @@ call_kernel(loop *l)
 {
     ef_buf args = {.arena = l->c->arena};
     int number = kernel_number(l);
+    if (l->named)
+        ef_puts(&args, cg_times(l->c, l->out[0]->type, 0, 1, 1));
     for (int i = 0; i < l->nout; i++)
-        ef_putf(&args, "%s%s", i ? ", " : "", cg_any_res(l->c, l->out[i]->def, 0));
+        ef_putf(&args, "%s%s", args.n ? ", " : "", cg_any_res(l->c, l->out[i]->def, 0));
     for (int i = 0; i < l->nin; i++)
         ef_putf(&args, ", %s", (const char *)ef_map_get(&l->c->names, l->in[i]));
     cg_call(l->c, ef_printf(l->c->arena, "k%d", number), "%s", args.s);

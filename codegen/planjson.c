@@ -51,9 +51,9 @@ put_memory(const ir_module *m, cJSON *root)
     static const struct {
         const char *name;
         rt_class cls;
-    } row[] = {{"trained", RT_TRAIN},   {"gradients", RT_GRAD},
-               {"state_m", RT_STATE_M}, {"state_v", RT_STATE_V},
-               {"frozen", RT_FROZEN},   {"constants", RT_CONST}};
+    } row[] = {{"trained", RT_TRAIN},   {"gradients", RT_GRAD}, {"state_m", RT_STATE_M},
+               {"state_v", RT_STATE_V}, {"frozen", RT_FROZEN},  {"constants", RT_CONST},
+               {"images", RT_IMAGE},    {"scaler", RT_SCALER}};
     int64_t total = ir_meta_int(m, "arena_bytes", 0);
     for (int i = 0; i < (int)EF_COUNT(row); i++) {
         int64_t bytes = 0;
@@ -93,7 +93,7 @@ put_params(const ir_module *m, cJSON *root)
 {
     cJSON *list = cJSON_AddArrayToObject(root, "parameters");
     for (int i = 0; i < m->params.n; i++)
-        if (!m->params.at[i]->of)
+        if (m->params.at[i]->cls <= IR_CONST)
             put_param(m, m->params.at[i], list);
 }
 

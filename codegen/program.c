@@ -1,4 +1,4 @@
-/* program.c -- what the trainer must know beside the calls: tables of params and inputs in
+/* program.c -- what the trainer must know beside the calls: tables of params and units in
  * plan.h, and rt_program with main() at the end of step.c.
  */
 #include "cg_int.h"
@@ -25,6 +25,23 @@ ends_list(cg *c, const char *name, int n, const char *const *item)
         ef_putf(&b, "%s, ", cg_string(c->arena, item[i]));
     ef_puts(&b, "NULL};");
     return b.s;
+}
+
+/* The copy of p in the compute type; NULL: it has none. */
+static const ir_param *
+image_of(const ir_module *m, const ir_param *p)
+{
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == IR_IMAGE && m->params.at[i]->of == p)
+            return m->params.at[i];
+    return NULL;
+}
+
+/* Has the param a row of the table? Buffers of others have not. */
+static bool
+has_row(const ir_param *p)
+{
+    return p->cls <= IR_CONST;
 }
 
 static void
@@ -57,11 +74,15 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
     if (p->role != IR_BASE)
         field(&b, "role", role[p->role]);
     if (t->dtype != IR_F32)
-        field(&b, "dtype", t->dtype == IR_I64 ? "RT_I64" : "RT_BOOL");
+        field(&b, "dtype", cg_dtype(p->value));
     field(&b, "init", init[p->init]);
     ef_putf(&b, ", .unit = %d, .offset = %" PRId64 ", .n = %" PRId64, p->unit,
             p->offset, ir_type_count(t));
-    ef_putf(&b, ", .image = -1, .rank = %d", t->rank);
+    const ir_param *image = image_of(c->m, p);
+    ef_putf(&b, ", .image = %" PRId64, image ? image->offset : -1);
+    if (image)
+        field(&b, "image_dtype", cg_dtype(image->value));
+    ef_putf(&b, ", .rank = %d", t->rank);
     if (t->rank)
         ef_putf(&b, ", .dim = {%s}", cg_ints(a, t->rank, t->dim));
     if (p->module)
@@ -86,7 +107,7 @@ cg_param_table(cg *c, ef_buf *b)
                "static const char *const nothing[] = {NULL};\n");
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
-        if (!p->of && p->also.n)
+        if (has_row(p) && p->also.n)
             cg_code(
                 b, 0,
                 ends_list(c, ef_printf(c->arena, "also_%d", i), p->also.n, p->also.at));
@@ -94,7 +115,7 @@ cg_param_table(cg *c, ef_buf *b)
     ef_puts(b, "static const rt_param params[] = {\n");
     int n = 0;
     for (int i = 0; i < m->params.n; i++) {
-        if (m->params.at[i]->of)
+        if (!has_row(m->params.at[i]))
             continue;
         put_param(c, i, m->params.at[i], b);
         n++;
@@ -113,7 +134,8 @@ cg_unit_bytes(const ir_module *m, int unit, rt_class cls)
     int64_t end = 0;
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
-        if (p->unit != unit || p->cls != of[cls])
+        int at = p->of ? p->of->unit : p->unit;
+        if (at != unit || p->cls != of[cls])
             continue;
         int64_t e = p->offset + ir_type_bytes(p->value->type);
         end = e > end ? e : end;
@@ -121,13 +143,14 @@ cg_unit_bytes(const ir_module *m, int unit, rt_class cls)
     return (end + RT_ALIGN - 1) / RT_ALIGN * RT_ALIGN;
 }
 
-static void
-put_units(cg *c, ef_buf *b)
+void
+cg_unit_table(cg *c, ef_buf *b)
 {
     ef_puts(
         b,
         "\n/* Units, and the bytes of their buffers: trained parameters, gradients,\n"
-        " * optimizer state m and v, frozen parameters, constants. */\n");
+        " * optimizer state m and v, frozen parameters, constants, images, loss "
+        "scaler. */\n");
     cg_code(b, 0, ends_list(c, "units", c->m->units.n, c->m->units.at));
     ef_puts(b, "static const int64_t unit_bytes[][RT_NCLASSES] = {\n");
     for (int u = 0; u < c->m->units.n; u++) {
@@ -137,97 +160,7 @@ put_units(cg *c, ef_buf *b)
         ef_putf(b, "    {%s},\n", cg_ints(c->arena, RT_NCLASSES, bytes));
     }
     ef_puts(b, "};\n");
-}
-
-/* ---- inputs ---- */
-
-static const char *
-role_of(const ir_module *m, const ir_value *v)
-{
-    static const char *const word[][2] = {
-        {"ids", "RT_IDS"},        {"mask", "RT_MASK"},
-        {"types", "RT_TYPES"},    {"positions", "RT_POSITIONS"},
-        {"labels", "RT_TARGETS"}, {"values", "RT_VALUES"},
-        {"scale", "RT_SCALE"},    {"keys", "RT_DROP_KEYS"},
-        {"key", "RT_DROP_KEY"}};
-    for (int i = 0; i < (int)EF_COUNT(word); i++)
-        if (pass_input_is(m, v, word[i][0]))
-            return word[i][1];
-    return !strcmp(v->name, "targets")  ? "RT_TARGETS"
-           : !strcmp(v->name, "values") ? "RT_VALUES"
-           : !strcmp(v->name, "scale")  ? "RT_SCALE"
-                                        : NULL;
-}
-
-/* Rows of what op indexes with operand k; 0: it indexes nothing with it. */
-static int64_t
-table_rows(const ir_op *op, int k)
-{
-    const ir_type *t = op->arg[0]->type;
-    switch (op->code) {
-    case IR_OP_embed:
-        return k == 1 ? t->dim[0] : 0;
-    case IR_OP_gather:
-        return k == 1 ? t->dim[ir_attr_int(op, IR_ATTR_axis, 0)] : 0;
-    case IR_OP_ce:
-    case IR_OP_ce_grad:
-        return k == 1 ? t->dim[t->rank - 1] : 0;
-    case IR_OP_head_ce:
-    case IR_OP_head_ce_grad:
-        return k == 2 ? op->arg[1]->type->dim[ir_attr_int(op, IR_ATTR_tb, 0) ? 0 : 1]
-                      : 0;
-    default:
-        return 0;
-    }
-}
-
-/* The smallest table that argument i of f indexes; INT64_MAX: none. */
-static int64_t
-limit_in(const ir_func *f, int i)
-{
-    int64_t limit = INT64_MAX;
-    for (const ir_op *op = f ? ir_first_op(f) : NULL; op; op = ir_next_op(op))
-        for (int k = 0; k < op->narg; k++) {
-            const ir_value *v = op->arg[k];
-            while (v->def && pass_is_view(v->def))
-                v = v->def->arg[0];
-            int64_t rows = v == f->args.at[i] ? table_rows(op, k) : 0;
-            limit = rows && rows < limit ? rows : limit;
-        }
-    return limit;
-}
-
-bool
-cg_input_table(cg *c, ef_buf *b)
-{
-    const ir_func *step = c->m->step, *eval = c->m->eval;
-    ef_puts(
-        b, "\n/* Arguments of step and eval. */\nstatic const rt_input inputs[] = {\n");
-    for (int i = 0; i < step->args.n; i++) {
-        const ir_value *v = step->args.at[i];
-        const char *role = role_of(c->m, v);
-        if (!role)
-            return ef_error(c->ctx, v->name, E_PLAN,
-                            "the input has no role (meta input.NAME)");
-        int64_t limit = limit_in(step, i), other = limit_in(eval, i);
-        bool used = v->nuse || (eval && eval->args.at[i]->nuse);
-        limit = other < limit ? other : limit;
-        const ir_type *t = v->type;
-        ef_buf row = {.arena = c->arena};
-        ef_putf(&row, "{.name = %s, .role = %s, .rank = %d",
-                cg_string(c->arena, v->name), role, t->rank);
-        if (t->rank)
-            ef_putf(&row, ", .dim = {%s}", cg_ints(c->arena, t->rank, t->dim));
-        ef_puts(&row, used ? ", .used = true" : "");
-        if (limit < INT64_MAX)
-            ef_putf(&row, ", .limit = %" PRId64, limit);
-        ef_puts(&row, "},");
-        cg_code(b, 4, row.s);
-    }
-    ef_puts(b, "};\n");
-    put_units(c, b);
     ef_puts(b, "\nstatic const char *const cpu_features[] = {RT_CPU_FEATURES NULL};\n");
-    return true;
 }
 
 /* ---- LoRA ---- */
@@ -406,6 +339,34 @@ put_facts(cg *c, ef_buf *b)
                 ir_meta_int(c->m, number[i], 0));
 }
 
+/* Sizes of each named dimension, from meta sizes.NAME. */
+static void
+put_sizes(cg *c, ef_buf *b)
+{
+    int64_t size[RT_SIZES];
+    for (int sym = IR_ROWS; sym <= IR_SUP; sym++) {
+        int n = cg_named_sizes(c->m, (ir_sym)sym, size);
+        const char *name = sym == IR_ROWS ? "RT_ROWS" : "RT_SUP";
+        if (n > 0)
+            ef_putf(b, "    .nsize[%s] = %d,\n    .size[%s] = {%s},\n", name, n, name,
+                    cg_ints(c->arena, n, size));
+    }
+}
+
+static void
+put_precision(cg *c, ef_buf *b)
+{
+    const char *s = ir_meta_get(c->m, "precision");
+    bool scaled = false;
+    for (int i = 0; i < c->m->params.n; i++)
+        scaled |= c->m->params.at[i]->cls == IR_SCALER;
+    ef_putf(b, "    .compute = %s,\n    .scaled = %s,\n",
+            s && !strcmp(s, "bf16")   ? "RT_BF16"
+            : s && !strcmp(s, "fp16") ? "RT_F16"
+                                      : "RT_F32",
+            scaled ? "true" : "false");
+}
+
 void
 cg_program(cg *c, ef_buf *b)
 {
@@ -416,8 +377,10 @@ cg_program(cg *c, ef_buf *b)
     cg_code(b, 0, ends_list(c, "modules_to_save", nsaved, saved));
     ef_puts(b, "\nstatic const rt_program program = {\n    .abi = RT_ABI,\n");
     ef_putf(b, "    .efficc = %s,\n", cg_string(c->arena, EFFICC_VERSION));
-    ef_puts(b, "    .pin = -1,\n");
     put_facts(c, b);
+    put_precision(c, b);
+    put_sizes(c, b);
+    ef_putf(b, "    .pin = %" PRId64 ",\n", ir_meta_int(c->m, "unpad.pin", -1));
     ef_putf(b, "    .hash = \"%s\",\n", cg_hash(c->m, c->arena));
     ef_putf(b, "    .threads = %d,\n    .cpu_features = cpu_features,\n", c->threads);
     ef_putf(b, "    .nunit = %d,\n    .unit = units,\n    .unit_bytes = unit_bytes,\n",

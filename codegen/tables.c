@@ -25,17 +25,16 @@ set_name(cg *c, const void *key, const char *name)
 static void
 name_params(cg *c, ef_buf *b)
 {
-    static const char *const cls[] = {[IR_TRAIN] = "RT_TRAIN",
-                                      [IR_FROZEN] = "RT_FROZEN",
-                                      [IR_CONST] = "RT_CONST",
-                                      [IR_GRAD] = "RT_GRAD"};
+    static const char *const cls[] = {
+        [IR_TRAIN] = "RT_TRAIN", [IR_FROZEN] = "RT_FROZEN", [IR_CONST] = "RT_CONST",
+        [IR_GRAD] = "RT_GRAD",   [IR_IMAGE] = "RT_IMAGE",   [IR_SCALER] = "RT_SCALER"};
     for (int i = 0; i < c->m->params.n; i++) {
         const ir_param *p = c->m->params.at[i];
         const ir_param *at = p->of ? p->of : p;
         if (p->cls == IR_STATE)
             continue; /* rt_optim() knows them */
-        const char *name =
-            cg_ident(c, p->cls == IR_GRAD ? "g_" : "w_", at->value->name);
+        const char *name = p->cls == IR_GRAD ? cg_ident(c, "g_", at->value->name)
+                                             : cg_ident(c, "w_", p->value->name);
         const char *ctype = cg_ctype(p->value->type->dtype);
         set_name(c, p->value, name);
         ef_putf(b, "#define %s ((%s *)(run->base[%s][%d] + %lld)) %s\n", name,
@@ -142,6 +141,13 @@ put_gemms(cg *c, ef_buf *b)
         ef_buf row = {.arena = c->arena};
         ef_putf(&row, "[%s] = {.m = %lld, .n = %lld, .k = %lld", c->gemm_name.at[i],
                 (long long)d->m, (long long)d->n, (long long)d->k);
+        if (d->vary_m || d->vary_k)
+            ef_putf(&row, ", .vary_%c = %s", d->vary_m ? 'm' : 'k',
+                    (d->vary_m ? d->vary_m : d->vary_k) == RT_ROWS ? "RT_ROWS"
+                                                                   : "RT_SUP");
+        if (d->a != RT_F32)
+            ef_putf(&row, ", .a = %s, .b = %s, .c = %s", cg_dtype_text(d->a),
+                    cg_dtype_text(d->b), cg_dtype_text(d->c));
         ef_putf(&row, "%s%s%s%s, .alpha = %s", d->ta ? ", .ta = true" : "",
                 d->tb ? ", .tb = true" : "", d->bias ? ", .bias = true" : "",
                 d->add ? ", .add = true" : "", cg_float(c->arena, d->alpha));
@@ -178,6 +184,10 @@ cg_plan_h(cg *c, const ef_buf *defines, ef_buf *b)
         " */\n"
         "#include <efficc_cpu.h>\n"
         "#include <efficc_rt.h>\n");
+    ef_puts(b, "\n/* Sizes of the micro-batch: rows that are computed, rows that are "
+               "supervised. */\n"
+               "#define ROWS (run->size[RT_ROWS])\n"
+               "#define SUP (run->size[RT_SUP])\n");
     ef_puts(b, defines->s);
     put_gemms(c, b);
     if (c->attn.name.n + c->head.name.n + c->move.name.n)

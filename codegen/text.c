@@ -187,6 +187,10 @@ cg_ctype(ir_dtype t)
     switch (t) {
     case IR_F32:
         return "float";
+    case IR_F16:
+        return "rt_f16";
+    case IR_BF16:
+        return "rt_bf16";
     case IR_I64:
         return "int64_t";
     case IR_I32:

@@ -1,14 +1,16 @@
 /* weights.c -- base.safetensors: the first contents of params.
  *
  * Tensors are copied in pieces of a megabyte from wherever their bytes stand, so that memory
- * does not grow with the model. Layout is the file's. int64 tensors stand before float ones
- * and those before bool ones, so that each is aligned. What the trainer makes itself (zeros,
+ * does not grow with the model. Layout is the file's, larger elements stand before smaller ones, so
+ * that each tensor is aligned. What the trainer makes itself (zeros,
  * random adapters and heads) is not in the file.
  *
  * The header names the hash of the data. They are read once, so the hash is known only when
  * they are written; it then replaces the zeros that were its place.
  */
 #include "cg_int.h"
+
+#include <efficc_low.h>
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -24,12 +26,12 @@ typedef struct out {
     FILE *f;
     const char *path;
     void *piece;     /* PIECE elements as they are written */
-    double *numbers; /* PIECE elements that are not float */
+    double *numbers; /* PIECE elements before they are converted */
     XXH3_state_t *hash;
 } out;
 
-static const ir_dtype order[] = {IR_I64, IR_F32, IR_BOOL};
-static const char *const word[] = {"I64", "F32", "BOOL"};
+static const ir_dtype order[] = {IR_I64, IR_F32, IR_BF16, IR_F16, IR_BOOL};
+static const char *const word[] = {"I64", "F32", "BF16", "F16", "BOOL"};
 
 static bool
 is_stored(const ir_param *p)
@@ -92,12 +94,25 @@ write_header(out *o)
 
 /* ---- contents ---- */
 
-static int64_t
-count_odd(const float *x, int64_t n)
+/* y [n] = x [n] as elements of the low type t. */
+static void
+round_floats(uint16_t *y, const float *x, ir_dtype t, int64_t n)
 {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = t == IR_BF16 ? rt_to_bf16(x[i]) : rt_to_f16(x[i]);
+}
+
+/* Elements that are not finite; in f16 a number may have become so. */
+static int64_t
+count_odd(const void *piece, ir_dtype t, int64_t n)
+{
+    const float *x = piece;
+    const uint16_t *y = piece;
     int64_t odd = 0;
     for (int64_t i = 0; i < n; i++)
-        odd += !isfinite(x[i]);
+        odd += t == IR_F32    ? !isfinite(x[i])
+               : t == IR_BF16 ? (y[i] & 0x7f80) == 0x7f80
+                              : (y[i] & 0x7c00) == 0x7c00;
     return odd;
 }
 
@@ -106,16 +121,20 @@ count_odd(const float *x, int64_t n)
 static bool
 read_piece(out *o, const ir_param *p, int64_t first, int64_t n, int64_t *odd)
 {
-    if (p->value->type->dtype == IR_F32) {
-        if (!ir_read_f32(o->m, p, 0, first, n, o->piece))
+    ir_dtype t = p->value->type->dtype;
+    if (ir_dtypes[t].is_float) {
+        void *floats = t == IR_F32 ? o->piece : o->numbers;
+        if (!ir_read_f32(o->m, p, 0, first, n, floats))
             return false;
-        *odd += count_odd(o->piece, n);
+        if (t != IR_F32)
+            round_floats(o->piece, floats, t, n);
+        *odd += count_odd(o->piece, t, n);
         return true;
     }
     if (!ir_read_f64(o->m, p, 0, first, n, o->numbers))
         return false;
     for (int64_t i = 0; i < n; i++)
-        if (p->value->type->dtype == IR_I64)
+        if (t == IR_I64)
             ((int64_t *)o->piece)[i] = (int64_t)o->numbers[i];
         else
             ((uint8_t *)o->piece)[i] = o->numbers[i] != 0;
@@ -170,7 +189,12 @@ check_types(const ir_module *m)
     for (int i = 0; i < m->params.n; i++) {
         const ir_param *p = m->params.at[i];
         ir_dtype t = p->value->type->dtype;
-        if (t != IR_F32 && (p->cls != IR_CONST || (t != IR_I64 && t != IR_BOOL)))
+        bool low = t == IR_BF16 || t == IR_F16;
+        bool right = t == IR_F32 ||
+                     (low && (p->cls == IR_FROZEN || p->cls == IR_CONST ||
+                              p->cls == IR_IMAGE)) ||
+                     ((t == IR_I64 || t == IR_BOOL) && p->cls == IR_CONST);
+        if (!right)
             return ef_error(m->ctx, p->loc, E_CG_OP, p->value->name, "cpu",
                             ef_internf(m->ctx, "a parameter of type %s",
                                        ir_type_text(m->ctx, p->value->type)));

@@ -23,6 +23,8 @@ typedef struct pass_target {
     int64_t (*scratch)(ef_ctx *, const ir_op *, const char **why);
     /* Can these two elementwise ops share a generated kernel? */
     bool (*fuse)(const ir_op *first, const ir_op *second);
+    /* Does it multiply in this type at full speed, not by emulation? */
+    bool (*computes)(ir_dtype);
 } pass_target;
 
 typedef struct pass_ctx {

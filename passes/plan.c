@@ -1,7 +1,8 @@
 /* plan.c -- pass plan: where everything lies.
  *
  * Params lie in flat buffers, one per unit and class; a gradient and the optimizer's state
- * have the offset of their parameter. All other values share one arena. The two functions
+ * have the offset of their parameter, an image in the compute type has one of its own. A
+ * value with a named dimension has room for the largest size. All other values share one arena. The two functions
  * never run at the same time, so each is planned from offset 0.
  *
  *     %h = linear %x, $w            {at=[0], ws=[8192,4096]}  scratch space: bytes 8192..
@@ -50,23 +51,31 @@ round_up(int64_t bytes, int64_t align)
     return (bytes + align - 1) / align * align;
 }
 
+/* Gradients and state are as large as their owner. */
+static bool
+lies_as_owner(const ir_param *p)
+{
+    return p->cls == IR_GRAD || p->cls == IR_STATE;
+}
+
 static void
 place_params(pass_ctx *pc)
 {
     ir_module *m = pc->m;
-    int64_t(*end)[IR_CONST + 1] =
+    int64_t(*end)[IR_NCLASSES] =
         ef_alloc(pc->scratch, sizeof *end * (size_t)m->units.n);
     for (int i = 0; i < m->params.n; i++) {
         ir_param *p = m->params.at[i];
-        if (p->of)
+        if (lies_as_owner(p))
             continue;
-        EF_ASSERT(p->cls <= IR_CONST && p->unit < m->units.n);
-        int64_t *at = &end[p->unit][p->cls];
+        int unit = p->of ? p->of->unit : p->unit;
+        EF_ASSERT(unit < m->units.n);
+        int64_t *at = &end[unit][p->cls];
         p->offset = *at;
         *at += round_up(ir_type_bytes(p->value->type), pc->target->align);
     }
     for (int i = 0; i < m->params.n; i++)
-        if (m->params.at[i]->of)
+        if (lies_as_owner(m->params.at[i]))
             m->params.at[i]->offset = m->params.at[i]->of->offset;
 }
 
@@ -142,7 +151,9 @@ where_is(const plan *p, const ir_op *op, int result)
     if (pass_is_ew(op) && stays_in_kernel(p, op))
         return PASS_IN_REGISTER;
     if (users->op.n == 1 && users->op.at[0]->code == IR_OP_accum &&
-        users->op.at[0]->arg[1] == op->res[result] && can_accumulate(op, result))
+        users->op.at[0]->arg[1] == op->res[result] &&
+        users->op.at[0]->arg[0]->type == op->res[result]->type &&
+        can_accumulate(op, result))
         return PASS_IN_GRADIENT;
     return 0;
 }
@@ -382,14 +393,17 @@ static void
 report(pass_ctx *pc, int64_t arena, int64_t bound)
 {
     ef_ctx *ctx = pc->m->ctx;
-    int64_t sum[IR_STATE + 1] = {0}, weights;
+    int64_t sum[IR_NCLASSES] = {0}, weights;
     for (int i = 0; i < pc->m->params.n; i++)
         sum[pc->m->params.at[i]->cls] +=
             ir_type_bytes(pc->m->params.at[i]->value->type);
-    weights = sum[IR_TRAIN] + sum[IR_FROZEN] + sum[IR_CONST];
+    weights =
+        sum[IR_TRAIN] + sum[IR_FROZEN] + sum[IR_CONST] + sum[IR_IMAGE] + sum[IR_SCALER];
     ef_report(ctx, "memory");
     ef_report(ctx, "  trained parameters  %s", human(sum[IR_TRAIN]));
     ef_report(ctx, "  frozen parameters   %s", human(sum[IR_FROZEN] + sum[IR_CONST]));
+    if (sum[IR_IMAGE])
+        ef_report(ctx, "  low copies of them  %s", human(sum[IR_IMAGE]));
     ef_report(ctx, "  gradients           %s", human(sum[IR_GRAD]));
     ef_report(ctx, "  optimizer state     %s", human(sum[IR_STATE]));
     ef_report(ctx, "  activations         %s  (%s is the least possible)", human(arena),

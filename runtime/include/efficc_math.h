@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "efficc_low.h"
+
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 22)
 #pragma omp declare simd notinbranch

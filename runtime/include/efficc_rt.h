@@ -54,11 +54,15 @@ typedef enum rt_role {
  * uint16_t. base.safetensors calls them F32, I64, BOOL, F16 and BF16. Trained params are
  * RT_F32. */
 typedef enum rt_dtype { RT_F32, RT_I64, RT_BOOL, RT_F16, RT_BF16 } rt_dtype;
+typedef uint16_t rt_f16, rt_bf16; /* see efficc_low.h */
 /* Sizes that vary from one micro-batch to the next: computed rows, supervised rows. Each
  * takes one of at most RT_SIZES values of the plan; buffers have room for the largest. */
 typedef enum rt_sym { RT_FIXED, RT_ROWS, RT_SUP, RT_NSYMS } rt_sym;
 /* Key of its __metadata__: XXH3 (64 bits, 16 hexadecimal digits) of all bytes behind its header. */
 #define RT_BASE_HASH "xxh3"
+/* And where adapted weights are of a low type: rt_base_hash() (peft.h) of the values that the
+ * model file has, by which adapters know their base. */
+#define RT_SOURCE_HASH "efficc.base"
 
 typedef enum rt_init {
     RT_INIT_FILE,

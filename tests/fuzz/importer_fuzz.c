@@ -41,7 +41,8 @@ weights(void)
 static void
 compile(ef_ctx *ctx, const char *path)
 {
-    static const pass_target target = {"fuzz", 64, no_scratch, fuses};
+    static const pass_target target = {
+        .name = "fuzz", .align = 64, .scratch = no_scratch, .fuse = fuses};
     fe_model *f = fe_load(ctx, path);
     ir_module *m = f ? fe_import(ctx, f) : NULL;
     if (m) {

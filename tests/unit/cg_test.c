@@ -153,7 +153,8 @@ fuse_all(const ir_op *first, const ir_op *second)
 
 TEST(emitted_text_is_as_kept)
 {
-    static const pass_target fixed = {"cpu", 64, fixed_scratch, fuse_all};
+    static const pass_target fixed = {
+        .name = "cpu", .align = 64, .scratch = fixed_scratch, .fuse = fuse_all};
     static const char *const files[] = {"step.c", "plan.h", "kernels.c", "kernels.h"};
     rig r;
     ef_arena *a = ef_arena_new();
@@ -459,11 +460,15 @@ refused(const char *text, const char *why)
 TEST(element_types_without_kernels_are_refused)
 {
     refused(
-        MODULE("param $w : f16[4] frozen unit=0 zero",
-               "  %a = tanh $w : f16[4] !\"/t\"\n"
-               "  ret %a"),
-        "/t: error: tanh can not be lowered to the cpu target: no elements of type f16 "
+        MODULE("param $w : i4[4] const unit=0 zero", "  %a = cast $w : f32[4] !\"/t\"\n"
+                                                     "  ret %a"),
+        "/t: error: cast can not be lowered to the cpu target: no elements of type i4 "
         "yet [E0401]");
+    refused(
+        MODULE("param $w : bf16[4,2] frozen unit=0 zero",
+               "  %a = softmax $w : bf16[4,2]\n  ret %a"),
+        "softmax can not be lowered to the cpu target: w is bf16[4,2], and only f32 is "
+        "implemented");
     refused(
         MODULE(
             "param $w : f32[4,2] frozen unit=0 zero\nparam $k : i32[3] const unit=0 = "
@@ -471,8 +476,8 @@ TEST(element_types_without_kernels_are_refused)
             "  %a = gather $w, $k {axis=0} : f32[3,2] !\"/g\"\n  ret %a"),
         "gather can not be lowered to the cpu target: k is i32[3], and only i64 is "
         "implemented");
-    refused(MODULE("param $w : f16[4] frozen unit=0 zero", "  ret"),
-            "a parameter of type f16[4]");
+    refused(MODULE("param $w : i32[4] const unit=0 zero", "  ret"),
+            "a parameter of type i32[4]");
 }
 
 TEST(an_input_without_a_role_is_refused)

@@ -195,7 +195,10 @@ never_fuses(const ir_op *a, const ir_op *b)
 static void
 run_damaged(const char *dir, const char *when)
 {
-    static const pass_target target = {"test", 64, scratch_that_damages, never_fuses};
+    static const pass_target target = {.name = "test",
+                                       .align = 64,
+                                       .scratch = scratch_that_damages,
+                                       .fuse = never_fuses};
     said s;
     bool stopped;
     ef_config cfg = ef_config_default;

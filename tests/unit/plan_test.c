@@ -85,7 +85,8 @@ fuse(const ir_op *first, const ir_op *second)
     return first->code != IR_OP_erf && second->code != IR_OP_erf;
 }
 
-static const pass_target target = {"test", 64, scratch, fuse};
+static const pass_target target = {
+    .name = "test", .align = 64, .scratch = scratch, .fuse = fuse};
 
 typedef struct planned {
     said s;

@@ -8,7 +8,7 @@ static void
 step_embeddings(rt_run *run, rt_stream *st)
 {
     /* %e = embed $word, %input_ids : f32[2,4,8]  !"/emb/Gather" */
-    rt_embed(st, s_e, w_word, in_input_ids, 8, 8);
+    rt_embed(st, s_e, RT_F32, w_word, RT_F32, in_input_ids, 8, 8);
     rt_done(run, 0);
 
     /* %p = slice $type {axis=0} : f32[1,8]  !"/types/Slice" */
@@ -26,7 +26,8 @@ step_layer_0(rt_run *run, rt_stream *st)
 {
     /* %n, %mean, %rstd = layernorm %h0, $ln.w, $ln.b {eps=1e-05} : f32[2,4,8],
      * f32[2,4], f32[2,4]  !"/ln" */
-    rt_layernorm(st, s_n, s_mean, s_rstd, s_h0, w_ln_w, w_ln_b, 8, 8, 1e-05f);
+    rt_layernorm(st, s_n, s_mean, s_rstd, s_h0, w_ln_w, w_ln_b, &(rt_norm){8, 8, RT_F32,
+        RT_F32, 1e-05f});
     rt_done(run, 3);
 
     /* %qkv = linear %n, $qkv.w : f32[2,4,24]  !"/qkv" */
@@ -44,8 +45,8 @@ step_layer_0(rt_run *run, rt_stream *st)
     /* %a, %lse = attention %qkv.l, %qkv.l, %qkv.l, %attention_mask {heads=2,
      * kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,8], f32[2,2,4]  !"/attn
      * ./ x .* y" */
-    rt_attention(st, s_a, s_lse, s_qkv_l, s_qkv_l, s_qkv_l, in_attention_mask, &attn_0,
-        s_scratch_a);
+    rt_attention(st, s_a, s_lse, s_qkv_l, s_qkv_l, s_qkv_l,
+        &(rt_attn_at){.mask = in_attention_mask}, &attn_0, s_scratch_a);
     rt_done(run, 7);
 
     /* %half = const {value=0.5} : f32[] */
@@ -87,7 +88,7 @@ step_head_bwd(rt_run *run, rt_stream *st)
     rt_done(run, 13);
 
     /* %cls.b.d = reduce_sum %logits.d {axes=[0]} : f32[3]  !"/head/Gemm" */
-    rt_colsum(st, g_cls_b, s_logits_d, 2, 3, 3, true, NULL);
+    rt_colsum(st, g_cls_b, s_logits_d, RT_F32, 2, 3, 3, true, NULL);
     rt_done(run, 14);
 
     /* %first.d = reshape %pooled.d : f32[2,1,8]  !"/head/Gather" */
@@ -110,7 +111,7 @@ step_layer_0_bwd(rt_run *run, rt_stream *st)
      * {heads=2, kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,24]  !"/attn
      * ./ x .* y" */
     rt_attention_grad(st, s_qkv_l_d, s_qkv_l_d, s_qkv_l_d, s_a_d, s_qkv_l, s_qkv_l,
-        s_qkv_l, s_a, s_lse, in_attention_mask, &attn_0, NULL);
+        s_qkv_l, s_a, s_lse, &(rt_attn_at){.mask = in_attention_mask}, &attn_0, NULL);
     rt_done(run, 17);
 
     /* %t.d = lora_dt %qkv.l.d, $qkv.B {start=16, by=2} : f32[2,4,2]  !"/qkv" */
@@ -138,7 +139,8 @@ step_layer_0_bwd(rt_run *run, rt_stream *st)
     rt_done(run, 23);
 
     /* %h0.d = layernorm_dx %n.d.2, %h0, $ln.w, %mean, %rstd : f32[2,4,8]  !"/ln" */
-    rt_layernorm_dx(st, s_h0_d, s_n_d_2, s_h0, w_ln_w, s_mean, s_rstd, 8, 8);
+    rt_layernorm_dx(st, s_h0_d, s_n_d_2, s_h0, w_ln_w, s_mean, s_rstd, &(rt_norm){8, 8,
+        RT_F32, RT_F32, 0.0f});
     rt_done(run, 24);
 
     /* %h0.d.1 = add %h1.d, %h0.d : f32[2,4,8]  !"/ln" */
@@ -151,7 +153,7 @@ static void
 step_embeddings_bwd(rt_run *run, rt_stream *st)
 {
     /* %p.d.sum = reduce_sum %h0.d.1 {axes=[0,1]} : f32[8]  !"/Add" */
-    rt_colsum(st, s_p_d_sum, s_h0_d_1, 8, 8, 8, false, NULL);
+    rt_colsum(st, s_p_d_sum, s_h0_d_1, RT_F32, 8, 8, 8, false, NULL);
     rt_done(run, 26);
 
     /* %p.d = reshape %p.d.sum : f32[1,8]  !"/Add" */
@@ -220,7 +222,7 @@ static void
 eval_embeddings(rt_run *run, rt_stream *st)
 {
     /* %e = embed $word, %input_ids : f32[2,4,8]  !"/emb/Gather" */
-    rt_embed(st, e_e, w_word, in_input_ids, 8, 8);
+    rt_embed(st, e_e, RT_F32, w_word, RT_F32, in_input_ids, 8, 8);
 
     /* %p = slice $type {axis=0} : f32[1,8]  !"/types/Slice" */
     rt_move(st, e_p, w_type, &move_0);
@@ -235,7 +237,8 @@ eval_layer_0(rt_run *run, rt_stream *st)
 {
     /* %n, %mean, %rstd = layernorm %h0, $ln.w, $ln.b {eps=1e-05} : f32[2,4,8],
      * f32[2,4], f32[2,4]  !"/ln" */
-    rt_layernorm(st, e_n, e_mean, e_rstd, e_h0, w_ln_w, w_ln_b, 8, 8, 1e-05f);
+    rt_layernorm(st, e_n, e_mean, e_rstd, e_h0, w_ln_w, w_ln_b, &(rt_norm){8, 8, RT_F32,
+        RT_F32, 1e-05f});
 
     /* %qkv = linear %n, $qkv.w : f32[2,4,24]  !"/qkv" */
     rt_gemm(st, gemm_8x24x8, e_qkv, e_n, w_qkv_w, NULL, e_scratch_qkv);
@@ -249,8 +252,8 @@ eval_layer_0(rt_run *run, rt_stream *st)
     /* %a, %lse = attention %qkv.l, %qkv.l, %qkv.l, %attention_mask {heads=2,
      * kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,8], f32[2,2,4]  !"/attn
      * ./ x .* y" */
-    rt_attention(st, e_a, e_lse, e_qkv_l, e_qkv_l, e_qkv_l, in_attention_mask, &attn_0,
-        e_scratch_a);
+    rt_attention(st, e_a, e_lse, e_qkv_l, e_qkv_l, e_qkv_l,
+        &(rt_attn_at){.mask = in_attention_mask}, &attn_0, e_scratch_a);
 
     /* %half = const {value=0.5} : f32[] */
     /* %s = mul %a, %half : f32[2,4,8]  !"/Mul" */
@@ -300,6 +303,9 @@ static const rt_program program = {
     .vocab = 0,
     .labels = 3,
     .pad = 0,
+    .compute = RT_F32,
+    .scaled = false,
+    .pin = -1,
     .hash = "6914a3e5603e3731",
     .threads = 2,
     .cpu_features = cpu_features,
