@@ -81,24 +81,35 @@ by_name(const void *a, const void *b)
     return strcmp(((const rt_adapted *)a)->name, ((const rt_adapted *)b)->name);
 }
 
-bool
-rt_adapter_base(const rt_run *run, rt_modules *m, char hex[17])
+static void
+hash_base(const rt_run *run, const rt_modules *m, const rt_param *const *w,
+          char hex[17])
 {
-    qsort(m->at, (size_t)m->n, sizeof *m->at, by_name);
-    for (int i = 0; i < m->n; i++) {
-        const rt_param *w = base_weight(run->program, m->at[i].name);
-        if (!w || w->cls != RT_FROZEN)
-            return false;
-    }
     rt_base_hash h;
     rt_base_hash_begin(&h);
-    for (int i = 0; i < m->n; i++) {
-        const rt_param *w = base_weight(run->program, m->at[i].name);
-        rt_base_hash_add(&h, m->at[i].name, rt_param_data(run, w), w->dim[0], w->dim[1],
-                         w->transposed);
-    }
+    for (int i = 0; i < m->n; i++)
+        rt_base_hash_add(&h, m->at[i].name, rt_param_data(run, w[i]), w[i]->dim[0],
+                         w[i]->dim[1], w[i]->transposed);
     rt_base_hash_end(&h, hex);
-    return m->n > 0;
+}
+
+bool
+rt_adapter_base(const rt_run *run, const char *program_dir, rt_modules *m, char hex[17])
+{
+    const rt_param **w = rt_new((size_t)m->n + 1, sizeof *w);
+    bool known = m->n > 0, rounded = false;
+    qsort(m->at, (size_t)m->n, sizeof *m->at, by_name);
+    for (int i = 0; i < m->n && known; i++) {
+        w[i] = base_weight(run->program, m->at[i].name);
+        known = w[i] && w[i]->cls == RT_FROZEN;
+        rounded |= known && w[i]->dtype != RT_F32;
+    }
+    if (known && rounded)
+        known = rt_source_hash(run, program_dir, w, m->n, hex);
+    else if (known)
+        hash_base(run, m, w, hex);
+    free(w);
+    return known;
 }
 
 /* ---- saving ---- */
@@ -247,7 +258,7 @@ warn_of_ties(const rt_program *p)
 }
 
 int
-rt_adapter_save(const rt_run *run, const char *dir)
+rt_adapter_save(const rt_run *run, const char *program_dir, const char *dir)
 {
     const rt_program *p = run->program;
     rt_modules m = rt_modules_of(p);
@@ -256,7 +267,7 @@ rt_adapter_save(const rt_run *run, const char *dir)
     saver s = {run, rt_new((size_t)p->nparam * 2 + 1, sizeof *s.out),
                rt_new((size_t)p->nparam * 2 + 1, sizeof *s.block), 0};
     char meta[80] = "{\"format\":\"pt\"}", hex[17];
-    if (rt_adapter_base(run, &m, hex))
+    if (rt_adapter_base(run, program_dir, &m, hex))
         snprintf(meta, sizeof meta, "{\"format\":\"pt\",\"efficc.base\":\"%s\"}", hex);
     for (int i = 0; i < m.n; i++)
         add_module(&s, &m.at[i], rank);

@@ -34,9 +34,10 @@ rt_module_rows(const rt_param *b)
     return b->part ? b->part_of : b->dim[0];
 }
 
-/* Hash of the weights under the adapters, see rt_base_hash; sorts the modules. false: they
- * are trained, too, or not known. */
-bool rt_adapter_base(const rt_run *, rt_modules *, char hex[17]);
+/* Hash of the weights under the adapters as the model file has them, see rt_base_hash; sorts
+ * the modules. false: they are trained, too, or not known. */
+bool rt_adapter_base(const rt_run *, const char *program_dir, rt_modules *,
+                     char hex[17]);
 int rt_adapter_config_save(const rt_program *, const char *dir, int64_t rank,
                            const char *const *extra_modules);
 

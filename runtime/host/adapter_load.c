@@ -14,7 +14,7 @@
 
 typedef struct loader {
     rt_run *run;
-    const char *dir;
+    const char *program_dir, *dir;
     rt_peft peft;
     rt_modules modules;
     float **a, **b; /* of each module, as in the file */
@@ -225,7 +225,7 @@ static int
 check_base(loader *l)
 {
     char hex[17];
-    if (!l->peft.base || !rt_adapter_base(l->run, &l->modules, hex) ||
+    if (!l->peft.base || !rt_adapter_base(l->run, l->program_dir, &l->modules, hex) ||
         !strcmp(hex, l->peft.base))
         return RT_OK;
     return rt_fail(RT_USER,
@@ -289,11 +289,14 @@ check_folder(const char *dir)
 }
 
 int
-rt_adapter_load(rt_run *run, const char *dir)
+rt_adapter_load(rt_run *run, const char *program_dir, const char *dir)
 {
     if (check_folder(dir))
         return RT_USER;
-    loader l = {.run = run, .dir = dir, .modules = rt_modules_of(run->program)};
+    loader l = {.run = run,
+                .program_dir = program_dir,
+                .dir = dir,
+                .modules = rt_modules_of(run->program)};
     l.rank = run->program->lora_r * l.modules.parts;
     l.a = rt_new((size_t)l.modules.n + 1, sizeof *l.a);
     l.b = rt_new((size_t)l.modules.n + 1, sizeof *l.b);

@@ -10,7 +10,7 @@
 #include "host_int.h"
 
 /* ---- checkpoint_manifest.c ---- */
-enum { RT_FORMAT = 1, RT_PIECES = 8 };
+enum { RT_FORMAT = 2, RT_PIECES = 8 };
 #define RT_MANIFEST  "manifest.json"
 #define RT_WEIGHTS   "weights.safetensors"
 #define RT_OPTIMIZER "optimizer.safetensors"

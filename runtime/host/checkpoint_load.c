@@ -207,6 +207,8 @@ load_tensors(const rt_run *run, const char *dir, int n)
     for (int i = 0; i < n; i++)
         if (h[i].st.path)
             rt_st_close(&h[i].st);
+    if (!code)
+        rt_images_fill(run);
     return code;
 }
 

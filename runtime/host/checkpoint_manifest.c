@@ -185,8 +185,8 @@ read_state(reader *r, const cJSON *object)
         cJSON_ArrayForEach(item, norm) s->norm[n++] = read_number(r, item, "norm");
     if (s->step < 1)
         wrong(r, "step", "is 0");
-    if (s->nloss && !s->nnorm)
-        wrong(r, "nnorm", "is 0 after a step");
+    if (s->nnorm_logged > s->nnorm)
+        wrong(r, "nnorm_logged", "is more than nnorm");
 }
 
 static void
@@ -214,8 +214,10 @@ static void
 read_manifest(reader *r, const cJSON *json)
 {
     rt_manifest *m = r->m;
-    if (get_int64_t(r, json, "format") > RT_FORMAT)
-        wrong(r, "format", "is of a newer efficc");
+    int64_t format = get_int64_t(r, json, "format");
+    if (format != RT_FORMAT)
+        wrong(r, "format",
+              format > RT_FORMAT ? "is of a newer efficc" : "is of an older efficc");
     m->efficc = get_string(r, json, "efficc");
     m->program = get_string(r, json, "program");
     for (int i = 0; i < RT_NSAME; i++)

@@ -85,6 +85,12 @@ same_params(const rt_job *job, rt_text *t)
 }
 
 static void
+same_precision(const rt_job *job, rt_text *t)
+{
+    rt_putf(t, "%s", rt_precision(job->run->program));
+}
+
+static void
 same_frozen(const rt_job *job, rt_text *t)
 {
     rt_putf(t, "%016" PRIx64, job->frozen);

@@ -2,7 +2,7 @@
  *
  * A run goes: options (args.c), data (data.c), buffers and weights (weights.c, init.c),
  * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, with batch.c,
- * schedule.c, eval.c, best.c, stop.c and nonfinite.c), what the user sees (log.c,
+ * schedule.c, eval.c, best.c, stop.c, scaler.c and nonfinite.c), what the user sees (log.c,
  * progress.c), results (results.c, adapter.c, onnx_out.c) and predictions (predict.c). Files
  * are read and written through safetensors.c and file.c.
  *
@@ -141,11 +141,20 @@ int64_t rt_class_bytes(const rt_program *, rt_class);
 int64_t rt_weights_bytes(const rt_program *, unsigned classes); /* with the arena */
 /* Contents of all params: base.safetensors in dir, or as rt_param.init says. */
 int rt_weights_load(rt_run *, const char *dir, uint64_t seed);
-float *rt_param_data(const rt_run *, const rt_param *);
-uint64_t rt_param_bytes(const rt_param *); /* of its contents */
+void *rt_param_data(const rt_run *, const rt_param *); /* elements of its dtype */
+uint64_t rt_param_bytes(const rt_param *);             /* of its contents */
 float *rt_param_grad(const rt_run *, const rt_param *);
+/* Fills all images from their owners: whenever params were loaded. */
+void rt_images_fill(const rt_run *);
+/* RT_SOURCE_HASH of dir/base.safetensors, if params w hold what they have there; false: they
+ * don't, or the file does not say it. */
+bool rt_source_hash(const rt_run *, const char *dir, const rt_param *const *w, int n,
+                    char hex[17]);
 /* RT_STATE_M or _V of a trained param; NULL: the optimizer has none. */
 float *rt_param_state(const rt_run *, const rt_param *, rt_class);
+
+/* "fp32", "bf16" or "fp16": what the program computes in. */
+const char *rt_precision(const rt_program *);
 
 /* ---- init.c ---- */
 void rt_init_fill(const rt_param *, uint64_t seed, float *out);
@@ -174,8 +183,8 @@ const float *rt_torch_data(const rt_run *, const rt_param *, float **room);
 
 /* ---- adapter.c, adapter_load.c: PEFT ---- */
 /* Checks all of it before anything changes. */
-int rt_adapter_load(rt_run *, const char *dir);
-int rt_adapter_save(const rt_run *, const char *dir);
+int rt_adapter_load(rt_run *, const char *program_dir, const char *dir);
+int rt_adapter_save(const rt_run *, const char *program_dir, const char *dir);
 
 /* ---- results.c, onnx_out.c, predict.c ---- */
 int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
@@ -331,6 +340,14 @@ bool rt_stop_asked(void);
 const char *rt_stop_why(void);
 const char *rt_stop_word(void); /* the log's word for it; somebody has asked */
 void rt_stop_close(void);       /* as before rt_stop_open() */
+
+/* ---- scaler.c: the loss scaler of a program in fp16 ---- */
+/* Of the state of a run that goes on, or a new one; a program without has nothing done. */
+void rt_scaler_start(rt_run *, rt_train_state *);
+/* So many times too large are gradients until the next update(); 1: there is no scaler. */
+float rt_scaler_scale(const rt_run *);
+/* What it is after update(), into the state. */
+void rt_scaler_see(const rt_run *, rt_train_state *);
 
 /* ---- nonfinite.c: a loss or gradient norm that is not finite ---- */
 typedef struct rt_bad_step {

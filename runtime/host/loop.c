@@ -27,6 +27,7 @@ typedef struct loop {
     int64_t saved;  /* step of the newest checkpoint; 0: none */
     rt_step now;    /* the step that runs */
     bool outlier_told;
+    int overflows_told;
     const char *end; /* the log's word for why the run ended; NULL: it failed */
 } loop;
 
@@ -164,32 +165,76 @@ see_norm(loop *l, double norm)
            (long long)l->state->step + 1, norm, norm / median);
 }
 
+/* Have the gradients overflowed for the loss scale that they are made with? */
+static bool
+overflowed(const loop *l)
+{
+    float norm2;
+    if (!l->run->program->scaled)
+        return false;
+    rt_norm2(l->run->compute, &norm2, l->run);
+    return !isfinite(norm2);
+}
+
+/* The update has changed nothing but the loss scale. */
+static void
+see_overflow(loop *l)
+{
+    enum { TOLD = 3 };
+    rt_train_state *s = l->state;
+    s->skipped++;
+    if (++l->overflows_told > TOLD)
+        return;
+    rt_progress_clear(&l->progress);
+    rt_say("note", "step %lld: overflow, loss scale %g, step skipped%s",
+           (long long)s->step + 1, s->scale,
+           l->overflows_told == TOLD ? "; more of these are only in the log" : "");
+}
+
+/* The update itself. *norm: of the gradients. */
+static int
+apply(loop *l, double *norm)
+{
+    rt_run *run = l->run;
+    rt_train_state *s = l->state;
+    double scale = (double)rt_scaler_scale(run);
+    run->hyper.step = s->updates + 1;
+    run->program->update(run);
+    *norm = sqrt((double)*(float *)(run->arena + run->program->norm2_at)) / scale;
+    rt_scaler_see(run, s);
+    if (isfinite(*norm)) {
+        if (!s->updates)
+            report_without_gradient(run);
+        see_norm(l, *norm);
+        s->updates++;
+    } else if (run->program->scaled && scale > 1)
+        see_overflow(l);
+    else
+        return not_finite(l, "gradient norm");
+    return RT_OK;
+}
+
 /* The step's update; without supervised tokens there is none. */
 static int
 update(loop *l, int64_t supervised)
 {
     rt_train_state *s = l->state;
     const rt_opts *o = l->job->opts;
-    double loss;
+    double loss, norm;
     int64_t tokens;
     int code = micro_batches(l, supervised, &loss, &tokens);
-    if (!code && !isfinite(loss))
+    if (!code && !isfinite(loss) && !overflowed(l))
         return not_finite(l, "loss");
-    if (!code && !s->updates && o->save_gradients)
+    if (!code && !s->updates && o->save_gradients && !overflowed(l))
         code = rt_gradients_save(l->run, o->save_gradients);
-    if (code)
+    if (!code)
+        code = apply(l, &norm);
+    if (code || (!isfinite(norm) && !l->run->program->scaled))
         return code;
-    if (!s->updates)
-        report_without_gradient(l->run);
-    l->run->hyper.step = s->updates + 1;
-    l->run->program->update(l->run);
-    double norm = sqrt((double)*(float *)(l->run->arena + l->run->program->norm2_at));
-    if (!isfinite(norm))
-        return not_finite(l, "gradient norm");
-    see_norm(l, norm);
-    s->updates++;
-    s->loss += loss;
-    s->nloss++;
+    if (isfinite(loss)) {
+        s->loss += loss;
+        s->nloss++;
+    }
     s->tokens += tokens;
     s->supervised += supervised;
     l->shown.loss = loss;
@@ -268,7 +313,8 @@ log_step(loop *l)
     l->shown.tokens_per_second = spent > 0 ? (double)s->tokens / spent : 0;
     /* what is shown is what is logged */
     l->shown.loss = s->nloss ? s->loss / (double)s->nloss : (double)NAN;
-    l->shown.grad_norm = s->nloss ? s->norm[(s->nnorm - 1) % RT_NORMS] : (double)NAN;
+    bool good = s->nnorm > s->nnorm_logged;
+    l->shown.grad_norm = good ? s->norm[(s->nnorm - 1) % RT_NORMS] : (double)NAN;
     rt_log_value row[] = {
         RT_LOG_NUMBER("step", (double)s->step),
         RT_LOG_NUMBER("epoch", (double)s->step / (double)l->schedule.per_epoch),
@@ -281,12 +327,15 @@ log_step(loop *l)
         RT_LOG_NUMBER("seconds", s->seconds),
         RT_LOG_NUMBER("grad_norm_outliers", (double)s->outliers),
         RT_LOG_NUMBER("skipped_steps", (double)s->skipped),
+        RT_LOG_NUMBER("loss_scale", s->scale),
     };
-    int n = (int)(sizeof row / sizeof *row);
-    if (strcmp(l->job->opts->on_nonfinite, "skip"))
-        n--; /* its last value is always 0 */
+    bool scaled = l->run->program->scaled;
+    int n = (int)(sizeof row / sizeof *row) - !scaled;
+    if (!scaled && strcmp(l->job->opts->on_nonfinite, "skip"))
+        n--; /* it is always 0 */
     rt_log_row(l->job->log, n, row);
     s->logged = s->seconds;
+    s->nnorm_logged = s->nnorm;
     s->loss = 0;
     s->nloss = s->tokens = s->supervised = s->outliers = 0;
 }
@@ -469,6 +518,7 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     if (rt_checkpoint_is_of(o->output_dir, state->step, state->run))
         l.saved = state->step;
     set_hyper(job->run, o);
+    rt_scaler_start(job->run, state);
     say_steps(&l);
     rt_stop_gently();
     rt_progress_start(&l.progress, state->step);

@@ -61,9 +61,12 @@ say_program(const host *h)
         all += p->param[i].cls != RT_CONST ? p->param[i].n : 0;
     }
     rt_say("trainer",
-           "%s, %s, %s: %lld of %lld numbers trained (efficc %s, schedule %.12s)",
-           p->model, p->task, how, (long long)trained, (long long)all, p->efficc,
-           p->hash);
+           "%s, %s, %s, %s: %lld of %lld numbers trained (efficc %s, schedule %.12s)",
+           p->model, p->task, how, rt_precision(p), (long long)trained, (long long)all,
+           p->efficc, p->hash);
+    if (!rt_computes(p->compute))
+        rt_say("note", "this processor does not multiply in %s: it is emulated, slowly",
+               rt_precision(p));
 }
 
 static int
@@ -111,7 +114,8 @@ load_weights(host *h)
 {
     const rt_opts *o = &h->opts;
     const rt_program *p = &h->program;
-    unsigned classes = 1 << RT_TRAIN | 1 << RT_FROZEN | 1 << RT_CONST;
+    unsigned classes =
+        1 << RT_TRAIN | 1 << RT_FROZEN | 1 << RT_CONST | 1 << RT_IMAGE | 1 << RT_SCALER;
     if (o->train_data.n)
         classes |= 1 << RT_GRAD;
     bool sgd = !strcmp(o->optim, "sgd");
@@ -125,10 +129,14 @@ load_weights(host *h)
     int64_t data = rt_data_bytes(&h->train) + rt_data_bytes(&h->eval) +
                    rt_data_bytes(&h->predict) + rt_inputs_bytes(p);
     h->planned = rt_weights_bytes(p, classes) + data;
+    char images[64] = "";
+    if (size[RT_IMAGE])
+        snprintf(images, sizeof images, "their %s images %s, ", rt_precision(p),
+                 rt_bytes_text((double)size[RT_IMAGE]));
     rt_say("memory",
-           "weights %s, gradients %s, optimizer %s, activations %s, data %s: %s",
+           "weights %s, %sgradients %s, optimizer %s, activations %s, data %s: %s",
            rt_bytes_text((double)(size[RT_TRAIN] + size[RT_FROZEN] + size[RT_CONST])),
-           rt_bytes_text((double)size[RT_GRAD]),
+           images, rt_bytes_text((double)size[RT_GRAD]),
            rt_bytes_text((double)(size[RT_STATE_M] + size[RT_STATE_V])),
            rt_bytes_text((double)p->arena_bytes), rt_bytes_text((double)data),
            rt_bytes_text((double)h->planned));
@@ -137,9 +145,11 @@ load_weights(host *h)
     if (!code)
         code = rt_weights_load(&h->run, h->dir, (uint64_t)o->seed);
     if (!code && o->init_adapter)
-        code = rt_adapter_load(&h->run, o->init_adapter);
+        code = rt_adapter_load(&h->run, h->dir, o->init_adapter);
     if (!code && o->init_tensors)
         code = rt_tensors_init(&h->run, o->init_tensors);
+    if (!code)
+        rt_images_fill(&h->run);
     return code;
 }
 

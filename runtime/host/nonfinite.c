@@ -25,12 +25,19 @@ struct rt_check {
 
 /* ---- the checking mode ---- */
 
+/* dim[0] in this micro-batch. */
+static int64_t
+rows_of(const rt_run *run, const rt_tensor *t)
+{
+    return t->vary ? run->size[t->vary] : t->dim[0];
+}
+
 static rt_scan
 scan(const rt_run *run, const rt_tensor *t)
 {
     const char *base = t->cls == RT_ARENA ? run->arena : run->base[t->cls][t->unit];
-    int64_t n = 1;
-    for (int i = 0; i < t->rank; i++)
+    int64_t n = t->rank ? rows_of(run, t) : 1;
+    for (int i = 1; i < t->rank; i++)
         n *= t->dim[i];
     return rt_scan_floats(run->compute, base + t->offset, t->dtype, n);
 }
@@ -79,15 +86,16 @@ rt_check_op(rt_run *run, int number)
 
 /* "3 of 4096 values, the first (nan) at [0,17]", or "nan" for a single value */
 static void
-put_scan(rt_text *out, const rt_tensor *t, const rt_scan *s)
+put_scan(rt_text *out, const rt_run *run, const rt_tensor *t, const rt_scan *s)
 {
     bool infs = s->infs && !t->infinite;
     int64_t at = !infs || (s->nans && s->nan_at < s->inf_at) ? s->nan_at : s->inf_at;
     int64_t n = 1, index[RT_MAX_RANK], left = at;
     for (int i = t->rank - 1; i >= 0; i--) {
-        n *= t->dim[i];
-        index[i] = left % t->dim[i];
-        left /= t->dim[i];
+        int64_t dim = i ? t->dim[i] : rows_of(run, t);
+        n *= dim;
+        index[i] = left % dim;
+        left /= dim;
     }
     const char *first = at == s->nan_at ? "nan" : "inf";
     if (n == 1) {
@@ -99,14 +107,16 @@ put_scan(rt_text *out, const rt_tensor *t, const rt_scan *s)
     for (int i = 0; i < t->rank; i++)
         rt_putf(out, "%s%lld", i ? "," : "", (long long)index[i]);
     rt_putf(out, "]");
+    if (t->dtype == RT_F16 && first[0] == 'i')
+        rt_putf(out, "; fp16 ends at 65504, bf16 does not");
 }
 
 /* "layer.1 forward, %h = add (/Add): 3 of .." */
 static void
-put_op(rt_text *out, const rt_program *p, const rt_check *c)
+put_op(rt_text *out, const rt_run *run, const rt_check *c)
 {
     const rt_tensor *t = c->bad;
-    rt_putf(out, "%s %s, %s", p->unit[c->op->unit],
+    rt_putf(out, "%s %s, %s", run->program->unit[c->op->unit],
             c->op->backward ? "backward" : "forward", t->name);
     if (t->op)
         rt_putf(out, " = %s", t->op);
@@ -115,7 +125,7 @@ put_op(rt_text *out, const rt_program *p, const rt_check *c)
     if (c->op->also)
         rt_putf(out, ", in one loop with %s", c->op->also);
     rt_putf(out, ": ");
-    put_scan(out, t, &c->scan);
+    put_scan(out, run, t, &c->scan);
 }
 
 static bool
@@ -124,14 +134,24 @@ is_weight(const rt_tensor *t)
     return t && t->cls != RT_ARENA && t->cls != RT_GRAD;
 }
 
+/* Does an update change the weight? An image is as its owner. */
+static bool
+is_changed(const rt_program *p, const rt_tensor *t)
+{
+    for (int i = 0; i < p->nparam && t->cls == RT_IMAGE; i++)
+        if (p->param[i].unit == t->unit && p->param[i].image == t->offset)
+            return p->param[i].cls == RT_TRAIN;
+    return t->cls == RT_TRAIN;
+}
+
 static void
-put_operands(rt_text *out, const rt_check *c, const rt_bad_step *b)
+put_operands(rt_text *out, const rt_run *run, const rt_check *c, const rt_bad_step *b)
 {
     if (c->source) {
         rt_putf(out, "\nits operand %s is not finite itself: ", c->source->name);
-        put_scan(out, c->source, &c->source_scan);
+        put_scan(out, run, c->source, &c->source_scan);
         if (is_weight(c->source))
-            rt_putf(out, b->updates && c->source->cls == RT_TRAIN
+            rt_putf(out, b->updates && is_changed(run->program, c->source)
                              ? "; an earlier update made it so"
                              : "; it was loaded like that");
     } else if (c->largest)
@@ -243,11 +263,11 @@ rt_nonfinite(const rt_job *job, const rt_bad_step *b)
     bool weights = is_weight(c.source);
     bool skip = !strcmp(job->opts->on_nonfinite, "skip") && !weights;
     if (c.op)
-        put_op(&op, job->run->program, &c);
+        put_op(&op, job->run, &c);
     else
         put_without_op(&op, job->run, b);
     if (c.op)
-        put_operands(&more, &c, b);
+        put_operands(&more, job->run, &c, b);
     if (where.n)
         rt_putf(&more, "\n%s", where.s);
     put_advice(&more, job, b, weights);

@@ -51,7 +51,7 @@ int
 rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
 {
     if (run->program->lora_r)
-        return rt_adapter_save(run, dir);
+        return rt_adapter_save(run, program_dir, dir);
     char *onnx = rt_path(dir, "model.onnx"), *torch = rt_path(dir, "model.safetensors");
     int code = rt_onnx_save(run, program_dir, onnx);
     if (!code)

@@ -164,24 +164,56 @@ rt_tensor_check(const rt_param *p, const rt_st *st, const rt_st_tensor *t,
     return code;
 }
 
-int
-rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
-               bool transposed)
+/* The elements in our layout. */
+static int
+read_floats(const rt_param *p, const rt_st *st, const rt_st_tensor *t, bool transposed,
+            float *to)
 {
-    int code = rt_tensor_check(p, st, t, transposed);
-    float *to = rt_param_data(run, p);
-    if (code)
-        return code;
     if (!transposed || p->rank != 2)
         return rt_st_read_f32(st, t, to);
     float *buf = rt_new((size_t)p->n, sizeof *buf);
-    code = rt_st_read_f32(st, t, buf);
+    int code = rt_st_read_f32(st, t, buf);
     int64_t rows = p->dim[0], cols = p->dim[1];
     for (int64_t r = 0; r < rows && !code; r++)
         for (int64_t c = 0; c < cols; c++)
             to[r * cols + c] = buf[c * rows + r];
     free(buf);
     return code;
+}
+
+/* The same, rounded to the type of p. */
+static int
+read_low(const rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
+         bool transposed)
+{
+    float *x = rt_new((size_t)p->n, sizeof *x);
+    void *to = rt_param_data(run, p);
+    int code = read_floats(p, st, t, transposed, x);
+    if (!code) {
+        rt_scan before = rt_scan_floats(run->compute, x, RT_F32, p->n);
+        rt_convert(run->compute, to, p->dtype, x, RT_F32, p->n);
+        rt_scan after = rt_scan_floats(run->compute, to, p->dtype, p->n);
+        if (after.infs > before.infs)
+            code = rt_fail(RT_USER,
+                           "%s: '%s' has %lld elements beyond the range of %s\ncompile "
+                           "with --bf16 or --fp32",
+                           st->path, t->name, (long long)(after.infs - before.infs),
+                           p->dtype == RT_F16 ? "fp16" : "bf16");
+    }
+    free(x);
+    return code;
+}
+
+int
+rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tensor *t,
+               bool transposed)
+{
+    int code = rt_tensor_check(p, st, t, transposed);
+    if (code)
+        return code;
+    if (p->dtype != RT_F32)
+        return read_low(run, p, st, t, transposed);
+    return read_floats(p, st, t, transposed, rt_param_data(run, p));
 }
 
 void
@@ -319,11 +351,27 @@ rt_tensors_init(rt_run *run, const char *given)
     return code;
 }
 
+/* Without the factor of a loss scaler; that takes room. */
+static const float *
+true_gradient(const rt_run *run, const rt_param *p, float **room)
+{
+    const float *g = rt_param_grad(run, p);
+    float *y = *room, scale = rt_scaler_scale(run);
+    if (!run->program->scaled)
+        return g;
+    for (int64_t i = 0; i < p->n; i++)
+        y[i] = g[i] / scale;
+    *room += p->n;
+    return y;
+}
+
 int
 rt_gradients_save(const rt_run *run, const char *path)
 {
     const rt_program *p = run->program;
     rt_st_out *out = rt_new((size_t)p->nparam + 1, sizeof *out);
+    size_t bytes = p->scaled ? (size_t)rt_class_bytes(p, RT_GRAD) : 1;
+    float *made = rt_new(bytes, 1), *room = made;
     int n = 0;
     for (int i = 0; i < p->nparam; i++) {
         const rt_param *param = &p->param[i];
@@ -332,7 +380,7 @@ rt_gradients_save(const rt_run *run, const char *path)
         rt_st_out *o = &out[n++];
         bool torch;
         o->name = rt_public_name(param, &torch);
-        o->data = rt_param_grad(run, param);
+        o->data = true_gradient(run, param, &room);
         o->rank = param->rank;
         o->transposed = torch && param->transposed && param->rank == 2;
         for (int d = 0; d < o->rank; d++)
@@ -342,6 +390,7 @@ rt_gradients_save(const rt_run *run, const char *path)
     for (int i = 0; i < n; i++)
         free((char *)out[i].name);
     free(out);
+    free(made);
     if (!code)
         rt_say("saved", "gradients of step 1: %s, %d tensors", path, n);
     return code;

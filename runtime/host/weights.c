@@ -13,6 +13,12 @@
 #include <string.h>
 #include <xxhash.h>
 
+const char *
+rt_precision(const rt_program *p)
+{
+    return p->compute == RT_BF16 ? "bf16" : p->compute == RT_F16 ? "fp16" : "fp32";
+}
+
 static int64_t
 aligned(int64_t bytes)
 {
@@ -78,11 +84,12 @@ place(const rt_run *run, const rt_param *p, rt_class c)
 uint64_t
 rt_param_bytes(const rt_param *p)
 {
-    static const uint64_t size[] = {[RT_F32] = 4, [RT_I64] = 8, [RT_BOOL] = 1};
+    static const uint64_t size[] = {
+        [RT_F32] = 4, [RT_I64] = 8, [RT_BOOL] = 1, [RT_F16] = 2, [RT_BF16] = 2};
     return (uint64_t)p->n * size[p->dtype];
 }
 
-float *
+void *
 rt_param_data(const rt_run *run, const rt_param *p)
 {
     return place(run, p, p->cls);
@@ -110,7 +117,11 @@ typedef struct stored { /* a tensor of the file, and whose it is */
 static int
 find_param(const rt_st *st, const rt_param *p, stored *s)
 {
-    static const char *const dtype[] = {"F32", "I64", "BOOL"};
+    static const char *const dtype[] = {[RT_F32] = "F32",
+                                        [RT_I64] = "I64",
+                                        [RT_BOOL] = "BOOL",
+                                        [RT_F16] = "F16",
+                                        [RT_BF16] = "BF16"};
     const rt_st_tensor *t = rt_st_find(st, p->name);
     *s = (stored){p, t};
     if (!t)
@@ -197,6 +208,58 @@ load_file(const rt_run *run, const char *path)
     rt_st_close(&st);
     free(s);
     return code;
+}
+
+void
+rt_images_fill(const rt_run *run)
+{
+    const rt_program *p = run->program;
+    for (int i = 0; i < p->nparam; i++) {
+        const rt_param *owner = &p->param[i];
+        if (owner->image < 0)
+            continue;
+        char *image = run->base[RT_IMAGE][owner->unit] + owner->image;
+        rt_convert(run->compute, image, owner->image_dtype, rt_param_data(run, owner),
+                   owner->dtype, owner->n);
+    }
+}
+
+/* Does the param hold what the file says? */
+static bool
+is_as_stored(const rt_run *run, const rt_st *st, const rt_param *p)
+{
+    enum { PART = 1 << 20 };
+    const rt_st_tensor *t = rt_st_find(st, p->name);
+    bool same = t && t->bytes == rt_param_bytes(p);
+    const char *here = rt_param_data(run, p);
+    char *part = rt_new(PART, 1);
+    for (uint64_t at = 0; same && at < t->bytes; at += PART) {
+        uint64_t n = t->bytes - at < PART ? t->bytes - at : PART;
+        same = !rt_st_read(st, t, at, part, n) && !memcmp(part, here + at, n);
+    }
+    free(part);
+    return same;
+}
+
+bool
+rt_source_hash(const rt_run *run, const char *dir, const rt_param *const *w, int n,
+               char hex[17])
+{
+    rt_st st;
+    char *path = rt_path(dir, "base.safetensors");
+    bool same = !rt_st_open(&st, path);
+    cJSON *meta = same && st.meta ? cJSON_Parse(st.meta) : NULL;
+    const char *hash =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(meta, RT_SOURCE_HASH));
+    same = same && hash && strlen(hash) == 16;
+    for (int i = 0; i < n && same; i++)
+        same = is_as_stored(run, &st, w[i]);
+    if (same)
+        memcpy(hex, hash, 17);
+    cJSON_Delete(meta);
+    rt_st_close(&st);
+    free(path);
+    return same;
 }
 
 int

@@ -21,7 +21,7 @@ load_into(const rt_program *p)
         unit[c] = memory[c];
         run.base[c] = &unit[c];
     }
-    rt_adapter_load(&run, fuzz_dir);
+    rt_adapter_load(&run, fuzz_dir, fuzz_dir);
 }
 
 static void

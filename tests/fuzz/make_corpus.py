@@ -164,7 +164,7 @@ def manifests():
     """What rt_manifest_text() writes, without its last line."""
     table = lambda name, word: re.findall(word + r"\((\w+), (\w+)", open(os.path.join(TESTS, "..", "runtime", "host", name)).read())
     state = {k: 3 if t == "int64_t" else "0.5" for k, t in table("state.def", "STATE")}
-    text = json.dumps({"format": 1, "efficc": "0.1.0", "program": "0123456789abcdef", "same": {k: "x" for k, _ in table("checkpoint.def", "SAME")},
+    text = json.dumps({"format": 2, "efficc": "0.1.0", "program": "0123456789abcdef", "same": {k: "x" for k, _ in table("checkpoint.def", "SAME")},
                        "options": {"learning_rate": 1e-3}, "state": {**state, "norm": ["0.25", "inf", "nan(0x8000000000000)", "-0"] * 16},
                        "files": [{"name": "weights.safetensors", "bytes": 100, "xxh3": "0123456789abcdef"},
                                  {"name": "optimizer.safetensors", "bytes": 200, "xxh3": "fedcba9876543210"}]})

@@ -23,7 +23,8 @@ open_run(const rt_param *param, int n)
     }
     for (int i = 0; i < n; i++)
         for (int64_t k = 0; k < param[i].n; k++)
-            rt_param_data(&run, &param[i])[k] = (float)(100 * i + (int)k + 1);
+            ((float *)rt_param_data(&run, &param[i]))[k] =
+                (float)(100 * i + (int)k + 1);
 }
 
 static void
@@ -54,7 +55,7 @@ save(const char *dir)
 {
     mkdir(toy_path(dir), 0777);
     toy_listen();
-    int code = rt_adapter_save(&run, toy_path(dir));
+    int code = rt_adapter_save(&run, toy_folder(), toy_path(dir));
     toy_heard();
     return code;
 }
@@ -63,7 +64,7 @@ static int
 load(const char *dir)
 {
     toy_listen();
-    int code = rt_adapter_load(&run, toy_path(dir));
+    int code = rt_adapter_load(&run, toy_folder(), toy_path(dir));
     toy_heard();
     return code;
 }
@@ -217,7 +218,7 @@ TEST(what_peft_wrote)
     open_run(gpt2, 4);
     const char *peft = SRC_DIR "/tests/cases/gpt2-legacy17/adapter-init";
     toy_listen();
-    int code = rt_adapter_load(&run, peft);
+    int code = rt_adapter_load(&run, toy_folder(), peft);
     toy_heard();
     CHECK(code == RT_OK);
     NEED(save("peft") == RT_OK);
@@ -572,11 +573,11 @@ TEST(another_base)
     NEED(rt_st_open(&st, toy_path("based/adapter_model.safetensors")) == RT_OK);
     CHECK(st.torch && st.meta && strstr(st.meta, "\"efficc.base\"") != NULL);
     rt_st_close(&st);
-    rt_param_data(&run, &based[2])[11] += 1e-3f;
+    ((float *)rt_param_data(&run, &based[2]))[11] += 1e-3f;
     memset(run.base[0][0], 0, 1 << 18);
     CHECK(load("based") == RT_USER);
     TOY_HEARD("was trained on other base weights");
-    CHECK(rt_param_data(&run, &based[0])[0] == 0);
+    CHECK(((float *)rt_param_data(&run, &based[0]))[0] == 0);
     close_run();
 }
 
@@ -601,7 +602,7 @@ TEST(the_base_does_not_depend_on_the_layout)
     open_run(turned, 3);
     for (int r = 0; r < 4; r++)
         for (int c = 0; c < 3; c++)
-            rt_param_data(&run, &turned[2])[r * 3 + c] = w[c * 4 + r];
+            ((float *)rt_param_data(&run, &turned[2]))[r * 3 + c] = w[c * 4 + r];
     CHECK(load("layout") == RT_OK);
     close_run();
 }

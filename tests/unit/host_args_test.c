@@ -96,7 +96,7 @@ TEST(unknown_options_get_a_suggestion)
     CHECK(PARSE("--epochs", "1") == 1);
     TOY_HEARD("--num-train-epochs");
     CHECK(PARSE("--bf16") == 1);
-    TOY_HEARD("efficc chooses the precision");
+    TOY_HEARD("the precision is compiled in: efficc --bf16");
     CHECK(PARSE("--zzzzzzzzzz") == 1);
     TOY_HEARD("--help lists them");
 }
@@ -133,7 +133,7 @@ TEST(all_wrong_options_are_told)
     TOY_HEARD("did you mean --max-steps?");
     TOY_HEARD("unexpected argument 'F'");
     TOY_HEARD("not 'lion'");
-    TOY_HEARD("efficc chooses the precision");
+    TOY_HEARD("the precision is compiled in: efficc --bf16");
     TOY_HEARD("the option is --learning-rate");
     TOY_HEARD("--threads needs a value");
     TOY_HEARD("--seed needs a whole number, not 'x'");

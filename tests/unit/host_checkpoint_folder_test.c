@@ -106,8 +106,9 @@ manifest_refused(const char *from, const char *to, const char *mention)
 
 TEST(manifests_that_cannot_be)
 {
-    manifest_refused("\"format\": 1", "\"format\": 2", "'format' is of a newer efficc");
-    manifest_refused("\"format\": 1", "\"format\": \"1\"", "'format' is not a whole");
+    manifest_refused("\"format\": 2", "\"format\": 3", "'format' is of a newer efficc");
+    manifest_refused("\"format\": 2", "\"format\": 1", "'format' is of an older");
+    manifest_refused("\"format\": 2", "\"format\": \"1\"", "'format' is not a whole");
     manifest_refused("\"efficc\"", "\"effic\"", "'efficc' is not there");
     manifest_refused("\"seed\"", "\"sed\"", "'seed' is not there");
     manifest_refused("\"same\": {", "\"same\": [{}], \"s\": {", "'task' is not there");
@@ -117,7 +118,8 @@ TEST(manifests_that_cannot_be)
     manifest_refused("\"step\": 1", "\"step\": 1.5", "'step' is not a whole number");
     manifest_refused("\"step\": 1", "\"step\": 1e99", "'step' is not a whole number");
     manifest_refused("\"nnorm\": 0", "\"nnorm\": -1", "'nnorm' is not a whole number");
-    manifest_refused("\"nloss\": 0", "\"nloss\": 1", "'nnorm' is 0 after a step");
+    manifest_refused("\"nnorm_logged\": 0", "\"nnorm_logged\": 9",
+                     "'nnorm_logged' is more");
     manifest_refused("\"loss\": \"0\"", "\"loss\": 0", "'loss' is not a number");
     manifest_refused("\"loss\": \"0\"", "\"loss\": \"0x\"", "'loss' is not a number");
     manifest_refused("\"loss\": \"0\"", "\"loss\": \"\"", "'loss' is not a number");
@@ -137,7 +139,7 @@ TEST(json_that_is_no_manifest)
 {
     static const char *const text[] = {"",      "null",
                                        "[]",    "1",
-                                       "{}",    "{\"format\": 1}",
+                                       "{}",    "{\"format\": 2}",
                                        "\"x\"", "{\"state\": {\"norm\": 3}}"};
     char why[RT_WHY];
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)

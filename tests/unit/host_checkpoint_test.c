@@ -403,14 +403,14 @@ TEST(other_frozen_weights_are_refused)
     rt_train_state s;
     bench_open_program(&b, &p, dir, AUTO);
     CHECK(bench_save(&b, 3) == RT_OK);
-    rt_param_data(&b.run, &param[0])[5] = 1;
+    ((float *)rt_param_data(&b.run, &param[0]))[5] = 1;
     b.job.frozen = rt_frozen_hash(&b.run);
     toy_listen();
     CHECK(rt_checkpoint_resume(&b.job, &s) == RT_USER);
     toy_heard();
     TOY_HEARD("the hash of the weights that are not trained is ");
     TOY_HEARD("use the same model");
-    rt_param_data(&b.run, &param[0])[5] = 0;
+    ((float *)rt_param_data(&b.run, &param[0]))[5] = 0;
     b.job.frozen = rt_frozen_hash(&b.run);
     toy_listen();
     CHECK(rt_checkpoint_resume(&b.job, &s) == RT_OK && s.step == 3);

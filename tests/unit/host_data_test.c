@@ -8,12 +8,12 @@ static rt_program p;
 
 /* A language model with all inputs: [2,4] tokens, ids below 8. */
 static const rt_input lm_input[] = {
-    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
-    {"attention_mask", RT_MASK, 2, {TOY_B, TOY_S}, true, 0},
-    {"token_type_ids", RT_TYPES, 2, {TOY_B, TOY_S}, true, 2},
-    {"position_ids", RT_POSITIONS, 2, {TOY_B, TOY_S}, true, 6},
-    {"targets", RT_TARGETS, 2, {TOY_B, TOY_S}, true, 0},
-    {"scale", RT_SCALE, 0, {0}, true, 0},
+    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V, RT_FIXED},
+    {"attention_mask", RT_MASK, 2, {TOY_B, TOY_S}, true, 0, RT_FIXED},
+    {"token_type_ids", RT_TYPES, 2, {TOY_B, TOY_S}, true, 2, RT_FIXED},
+    {"position_ids", RT_POSITIONS, 2, {TOY_B, TOY_S}, true, 6, RT_FIXED},
+    {"targets", RT_TARGETS, 2, {TOY_B, TOY_S}, true, 0, RT_FIXED},
+    {"scale", RT_SCALE, 0, {0}, true, 0, RT_FIXED},
 };
 
 static void
@@ -145,8 +145,8 @@ TEST(class_labels)
 TEST(the_graphs_own_name_of_an_input_is_a_key_too)
 {
     static const rt_input own[] = {
-        {"tokens", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
-        {"targets", RT_TARGETS, 1, {TOY_B}, true, 2},
+        {"tokens", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V, RT_FIXED},
+        {"targets", RT_TARGETS, 1, {TOY_B}, true, 2, RT_FIXED},
     };
     toy_write("own.jsonl", "{\"tokens\": [1,2], \"label\": 1}\n");
     rt_data_close(&d);
@@ -191,8 +191,8 @@ TEST(prediction_takes_labels_where_they_are)
 }
 
 static const rt_input values_input[] = {
-    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
-    {"values", RT_VALUES, 2, {TOY_B, 2}, true, 0},
+    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V, RT_FIXED},
+    {"values", RT_VALUES, 2, {TOY_B, 2}, true, 0, RT_FIXED},
 };
 
 static int

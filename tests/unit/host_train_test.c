@@ -323,9 +323,9 @@ TEST(evaluation_and_predictions)
 
 /* Predictions of models with an answer a token: eval() only leaves a pattern. */
 static rt_input token_input[] = {
-    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V},
-    {"targets", RT_TARGETS, 2, {TOY_B, TOY_S}, true, 0},
-    {"scale", RT_SCALE, 0, {0}, true, 0},
+    {"input_ids", RT_IDS, 2, {TOY_B, TOY_S}, true, TOY_V, RT_FIXED},
+    {"targets", RT_TARGETS, 2, {TOY_B, TOY_S}, true, 0, RT_FIXED},
+    {"scale", RT_SCALE, 0, {0}, true, 0, RT_FIXED},
 };
 
 static void
