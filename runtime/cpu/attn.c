@@ -1,13 +1,59 @@
 /* attn.c -- what attention and its gradient share: packing, masks, products of a block. */
 #include "attn_int.h"
+#include "philox_int.h"
+
+attn_sample
+rt_attn_sample(const rt_attn *a, const rt_attn_at *at, int64_t b)
+{
+    attn_sample s = {.row = at->offsets ? at->offsets[b] : b * a->seq};
+    s.n = at->offsets ? at->offsets[b + 1] - s.row : a->seq;
+    s.mask = at->mask ? at->mask + s.row : NULL;
+    s.position = at->position ? at->position + s.row : NULL;
+    return s;
+}
+
+int64_t
+rt_attn_first(const attn_sample *s, int64_t i, int64_t window)
+{
+    if (!s->position)
+        return rt_max(0, i - window + 1);
+    int64_t lo = 0, hi = i; /* positions ascend */
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (s->position[mid] + window > s->position[i])
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
 
 void
-rt_attn_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t d)
+rt_attn_rows(float *dst, const tile_src *s)
 {
-    int64_t width = attn_width(d);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < d; c += VW)
-            v_store(dst + i * width + c, v_load_to(x + i * ld + c, d - c));
+    int64_t width = attn_width(s->kk);
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t c = 0; c < s->kk; c += VW)
+            v_store(dst + i * width + c,
+                    v_load_as_to(s->x, s->at + i * s->ld + c, s->kk - c, s->type));
+}
+
+void
+rt_attn_factors(float *factor, const attn_block *x, int64_t i, const rt_attn *a,
+                const rt_attn_at *at, int64_t head)
+{
+    const attn_sample *s = x->sample;
+    philox bits = philox_of(at->key[0], at->keys[s->row + x->i0 + i], a->site);
+    uint32_t w[PHILOX_WORDS], below = philox_below(a->p);
+    float scale = 1 / (1 - a->p);
+    for (int64_t j = 0, from = -PHILOX_WORDS; j < x->n; j++) {
+        int64_t at_key = s->position ? s->position[x->j0 + j] : x->j0 + j;
+        if (at_key >= from + PHILOX_WORDS || at_key < from) {
+            from = at_key / PHILOX_WORDS * PHILOX_WORDS;
+            philox_words(w, &bits, from, PHILOX_WORDS, head);
+        }
+        factor[j] = w[at_key - from] < below ? 0 : scale;
+    }
 }
 
 int64_t

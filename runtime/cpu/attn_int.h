@@ -16,26 +16,48 @@ enum { QB = 8 * MR, KB = 16 * MR };
 _Static_assert(KB % NR == 0,
                "a block of keys is whole column groups and whole row tiles");
 
+/* The rows of one sample, and what is known of them. */
+typedef struct attn_sample {
+    int64_t row, n;          /* its first row in q, k, v and y; how many */
+    const int64_t *mask;     /* of its rows; NULL: all are keys */
+    const int64_t *position; /* of its rows; NULL: 0, 1, .. */
+} attn_sample;
+
+attn_sample rt_attn_sample(const rt_attn *, const rt_attn_at *, int64_t b);
+
+/* Where lse of row i of a sample and head stands. */
+static inline int64_t
+attn_lse(const rt_attn *a, const rt_attn_at *at, const attn_sample *s, int64_t h,
+         int64_t i)
+{
+    return at->offsets ? (s->row + i) * a->heads + h
+                       : (s->row / a->seq * a->heads + h) * a->seq + i;
+}
+
+/* The first key that row i of a sample sees through the window. */
+int64_t rt_attn_first(const attn_sample *, int64_t i, int64_t window);
+
 /* Queries [i0, i0+m) and keys [j0, j0+n) of one head. */
 typedef struct attn_block {
     int64_t i0, m, j0, n;
     bool causal;
     int64_t window; /* 0: none */
+    const attn_sample *sample;
 } attn_block;
 
 /* The first key, at the begin of a block of keys, that any query from i0 on sees. */
 static inline int64_t
-attn_begin(const rt_attn *a, int64_t i0)
+attn_begin(const attn_block *x)
 {
-    return a->window ? rt_max(0, i0 - a->window + 1) / KB * KB : 0;
+    return x->window ? rt_attn_first(x->sample, x->i0, x->window) / KB * KB : 0;
 }
 
 /* Keys of the block that are before row i's window: the first so many. */
 static inline int64_t
 attn_passed(const attn_block *x, int64_t i)
 {
-    int64_t first = x->window ? x->i0 + i - x->window + 1 - x->j0 : 0;
-    return rt_max(0, rt_min(x->n, first));
+    int64_t first = x->window ? rt_attn_first(x->sample, x->i0 + i, x->window) : 0;
+    return rt_max(0, rt_min(x->n, first - x->j0));
 }
 
 /* Keys of the block that row i may see: the first so many. */
@@ -53,10 +75,13 @@ attn_width(int64_t d)
 }
 
 /* ---- operands; rt_pack_along packs queries and keys ---- */
-/* Rows copied to [rows, attn_width(d)], zeros after d. */
-void rt_attn_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t d);
+/* Rows of X [rows, kk] copied to [rows, attn_width(kk)], zeros after kk. */
+void rt_attn_rows(float *dst, const tile_src *);
 /* bias [S] = 0 where mask is nonzero, else -inf. Returns keys up to the last one there. */
 int64_t rt_attn_bias(float *bias, const int64_t *mask, int64_t seq);
+/* factor [x->n]: of the weights of row i in the block, 0 where dropped, else 1 / (1 - p). */
+void rt_attn_factors(float *factor, const attn_block *, int64_t i, const rt_attn *,
+                     const rt_attn_at *, int64_t head);
 /* Whether no key of the block may be attended to. */
 bool rt_attn_empty(const float *bias, const attn_block *);
 

@@ -6,144 +6,167 @@
  *     dw = sum over rows of dy * xh,   db = sum over rows of dy
  *     RMSNorm: mean = 0, var = avg(x^2), and no avg(g)
  *
+ * Rows are floats or of a low type; all arithmetic is in floats. A kernel is inlined once for
+ * floats and once for what the call says.
+ *
  * The variance takes a second pass over the row, which is in cache. Sums over rows go
  * through RT_ROW_BLOCKS partial sums, whatever the thread count.
  */
+#include "low_int.h"
 #include "rt_cpu_int.h"
-#include "simd_int.h"
 
-static float
-row_mean(const float *x, int64_t cols)
+/* Row at element `at` of memory of type t. */
+V_INLINE float
+row_mean(const void *x, int64_t at, int64_t cols, rt_dtype t)
 {
     vf s = {0};
     for (int64_t i = 0; i < cols; i += VW)
-        s += v_load_to(x + i, cols - i);
+        s += v_load_as_to(x, at + i, cols - i, t);
     return v_sum(s) / (float)cols;
 }
 
-static float
-row_rstd(const float *x, float mean, int64_t cols, float eps)
+V_INLINE float
+row_rstd(const void *x, int64_t at, float mean, const rt_norm *n, rt_dtype t)
 {
     vf s = {0}, m = v_set(mean);
-    int64_t i = 0;
+    int64_t i = 0, cols = n->cols;
     for (; i + VW <= cols; i += VW) {
-        vf d = v_load(x + i) - m;
+        vf d = v_load_as(x, at + i, t) - m;
         s = v_fma(d, d, s);
     }
     if (i < cols) {
-        vf d = v_first_n(cols - i, v_load_n(x + i, cols - i) - m, (vf){0});
+        vf d = v_first_n(cols - i, v_load_as_n(x, at + i, cols - i, t) - m, (vf){0});
         s = v_fma(d, d, s);
     }
-    return 1 / sqrtf(v_sum(s) / (float)cols + eps);
+    return 1 / sqrtf(v_sum(s) / (float)cols + n->eps);
+}
+
+typedef struct norm_call { /* mean and b NULL: RMSNorm */
+    void *y;
+    float *mean, *rstd;
+    const void *x;
+    const float *w, *b;
+    const rt_norm *n;
+} norm_call;
+
+V_INLINE void
+normalise(const norm_call *c, int64_t r, rt_dtype xt, rt_dtype yt, bool centred)
+{
+    int64_t cols = c->n->cols, at = r * cols;
+    float m = centred ? row_mean(c->x, at, cols, xt) : 0;
+    float q = row_rstd(c->x, at, m, c->n, xt);
+    for (int64_t i = 0; i < cols; i += VW) {
+        int64_t left = cols - i;
+        vf x = v_load_as_to(c->x, at + i, left, xt), w = v_load_to(c->w + i, left);
+        vf xh = (centred ? x - m : x) * q;
+        vf o = centred ? v_fma(xh, w, v_load_to(c->b + i, left)) : xh * w;
+        v_store_as_to(c->y, at + i, o, left, yt);
+    }
+    if (centred)
+        c->mean[r] = m;
+    c->rstd[r] = q;
+}
+
+V_INLINE void
+all_rows(rt_stream *s, const norm_call *c, bool centred)
+{
+    const rt_norm *n = c->n;
+    bool floats = n->x == RT_F32 && n->y == RT_F32;
+    int team = rt_team(s, n->rows * n->cols);
+#pragma omp parallel for schedule(static) num_threads(team)
+    for (int64_t r = 0; r < n->rows; r++)
+        if (floats)
+            normalise(c, r, RT_F32, RT_F32, centred);
+        else
+            normalise(c, r, n->x, n->y, centred);
 }
 
 void
-rt_layernorm(rt_stream *s, void *to, float *mean, float *rstd, const void *from,
+rt_layernorm(rt_stream *s, void *y, float *mean, float *rstd, const void *x,
              const float *w, const float *b, const rt_norm *n)
 {
-    int64_t rows = n->rows, cols = n->cols;
-    const float *x = from, eps = n->eps;
-    float *y = to;
-    int team = rt_team(s, rows * cols);
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *out = y + r * cols;
-        float m = row_mean(in, cols), q = row_rstd(in, m, cols, eps);
-        for (int64_t i = 0; i < cols; i += VW) {
-            int64_t left = cols - i;
-            vf xh = (v_load_to(in + i, left) - m) * q;
-            vf o = v_fma(xh, v_load_to(w + i, left), v_load_to(b + i, left));
-            v_store_to(out + i, o, left);
-        }
-        mean[r] = m;
-        rstd[r] = q;
-    }
+    norm_call c = {y, mean, rstd, x, w, b, n};
+    all_rows(s, &c, true);
 }
 
 void
-rt_rmsnorm(rt_stream *s, void *to, float *rstd, const void *from, const float *w,
+rt_rmsnorm(rt_stream *s, void *y, float *rstd, const void *x, const float *w,
            const rt_norm *n)
 {
-    int64_t rows = n->rows, cols = n->cols;
-    const float *x = from, eps = n->eps;
-    float *y = to;
-    int team = rt_team(s, rows * cols);
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float q = row_rstd(in, 0, cols, eps);
-        for (int64_t i = 0; i < cols; i += VW) {
-            int64_t left = cols - i;
-            vf o = v_load_to(in + i, left) * q * v_load_to(w + i, left);
-            v_store_to(y + r * cols + i, o, left);
-        }
-        rstd[r] = q;
-    }
+    norm_call c = {y, NULL, rstd, x, w, NULL, n};
+    all_rows(s, &c, false);
 }
 
-/* Row r's normalised x and dy * w at column i; zeros past the end. */
-typedef struct ln_row {
-    const float *dy, *x, *w;
-    float mean, rstd;
-    int64_t cols;
-} ln_row;
+/* ---- gradient of x ---- */
 
+typedef struct dx_call { /* mean NULL: RMSNorm */
+    void *dx;
+    const void *dy, *x;
+    const float *w, *mean, *rstd;
+    const rt_norm *n;
+} dx_call;
+
+/* A row's normalised x and dy * w at column i; zeros past the end. */
 V_INLINE void
-ln_at(const ln_row *r, int64_t i, vf *xh, vf *g)
+at_column(const dx_call *c, int64_t r, int64_t i, const rt_dtype t[2], vf *xh, vf *g)
 {
-    int64_t left = r->cols - i;
-    *xh = (v_load_to(r->x + i, left) - r->mean) * r->rstd;
-    *g = v_load_to(r->dy + i, left) * v_load_to(r->w + i, left);
+    int64_t left = c->n->cols - i, at = r * c->n->cols + i;
+    float mean = c->mean ? c->mean[r] : 0;
+    *xh = (v_load_as_to(c->x, at, left, t[0]) - mean) * c->rstd[r];
+    *g = v_load_as_to(c->dy, at, left, t[1]) * v_load_to(c->w + i, left);
 }
 
 V_INLINE void
-dx_row(float *dx, const ln_row *row, bool centred)
+dx_row(const dx_call *c, int64_t r, const rt_dtype t[2], bool centred)
 {
+    int64_t cols = c->n->cols;
     vf sum_g = {0}, sum_gx = {0}, xh, g;
-    for (int64_t i = 0; i < row->cols; i += VW) {
-        ln_at(row, i, &xh, &g);
+    for (int64_t i = 0; i < cols; i += VW) {
+        at_column(c, r, i, t, &xh, &g);
         sum_g += g;
         sum_gx = v_fma(g, xh, sum_gx);
     }
-    vf avg_g = v_set(centred ? v_sum(sum_g) / (float)row->cols : 0);
-    vf avg_gx = v_set(v_sum(sum_gx) / (float)row->cols);
-    for (int64_t i = 0; i < row->cols; i += VW) {
-        ln_at(row, i, &xh, &g);
-        vf d = (g - avg_g - xh * avg_gx) * row->rstd;
-        v_store_to(dx + i, d, row->cols - i);
+    vf avg_g = v_set(centred ? v_sum(sum_g) / (float)cols : 0);
+    vf avg_gx = v_set(v_sum(sum_gx) / (float)cols);
+    for (int64_t i = 0; i < cols; i += VW) {
+        at_column(c, r, i, t, &xh, &g);
+        vf d = (g - avg_g - xh * avg_gx) * c->rstd[r];
+        v_store_as_to(c->dx, r * cols + i, d, cols - i, t[0]);
     }
 }
 
-void
-rt_layernorm_dx(rt_stream *s, void *to, const void *grad, const void *from,
-                const float *w, const float *mean, const float *rstd, const rt_norm *n)
+V_INLINE void
+dx_rows(rt_stream *s, const dx_call *c, bool centred)
 {
-    int64_t rows = n->rows, cols = n->cols;
-    const float *dy = grad, *x = from;
-    float *dx = to;
-    int team = rt_team(s, rows * cols);
+    static const rt_dtype floats[2] = {RT_F32, RT_F32};
+    const rt_dtype given[2] = {c->n->x, c->n->y};
+    bool whole = given[0] == RT_F32 && given[1] == RT_F32;
+    int team = rt_team(s, c->n->rows * c->n->cols);
 #pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t r = 0; r < rows; r++) {
-        ln_row row = {dy + r * cols, x + r * cols, w, mean[r], rstd[r], cols};
-        dx_row(dx + r * cols, &row, true);
-    }
+    for (int64_t r = 0; r < c->n->rows; r++)
+        if (whole)
+            dx_row(c, r, floats, centred);
+        else
+            dx_row(c, r, given, centred);
 }
 
 void
-rt_rmsnorm_dx(rt_stream *s, void *to, const void *grad, const void *from,
-              const float *w, const float *rstd, const rt_norm *n)
+rt_layernorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
+                const float *mean, const float *rstd, const rt_norm *n)
 {
-    int64_t rows = n->rows, cols = n->cols;
-    const float *dy = grad, *x = from;
-    float *dx = to;
-    int team = rt_team(s, rows * cols);
-#pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t r = 0; r < rows; r++) {
-        ln_row row = {dy + r * cols, x + r * cols, w, 0, rstd[r], cols};
-        dx_row(dx + r * cols, &row, false);
-    }
+    dx_call c = {dx, dy, x, w, mean, rstd, n};
+    dx_rows(s, &c, true);
 }
+
+void
+rt_rmsnorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
+              const float *rstd, const rt_norm *n)
+{
+    dx_call c = {dx, dy, x, w, NULL, rstd, n};
+    dx_rows(s, &c, false);
+}
+
+/* ---- gradients of w and b ---- */
 
 int64_t
 rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads)
@@ -160,8 +183,9 @@ rt_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads)
 }
 
 typedef struct ln_grad {
-    const float *dy, *x, *mean, *rstd;
-    int64_t rows, cols;
+    const void *dy, *x;
+    const float *mean, *rstd;
+    const rt_norm *n;
 } ln_grad;
 
 /* Sums over rows [r0, r1) of columns [c0, c1); pb NULL: not wanted. */
@@ -169,16 +193,18 @@ V_INLINE void
 ln_partial(const ln_grad *g, float *pw, float *pb, const int64_t row[2],
            const int64_t col[2])
 {
+    const rt_norm *n = g->n;
     size_t bytes = (size_t)(col[1] - col[0]) * sizeof *pw;
     memset(pw + col[0], 0, bytes);
     if (pb)
         memset(pb + col[0], 0, bytes);
     for (int64_t r = row[0]; r < row[1]; r++) {
-        const float *dy = g->dy + r * g->cols, *x = g->x + r * g->cols;
+        int64_t at = r * n->cols;
         float m = pb ? g->mean[r] : 0, q = g->rstd[r];
         for (int64_t c = col[0]; c < col[1]; c += VW) {
             int64_t left = col[1] - c;
-            vf d = v_load_to(dy + c, left), xh = (v_load_to(x + c, left) - m) * q;
+            vf d = v_load_as_to(g->dy, at + c, left, n->y);
+            vf xh = (v_load_as_to(g->x, at + c, left, n->x) - m) * q;
             v_store_to(pw + c, v_fma(d, xh, v_load_to(pw + c, left)), left);
             if (pb)
                 v_store_to(pb + c, d + v_load_to(pb + c, left), left);
@@ -190,7 +216,7 @@ ln_partial(const ln_grad *g, float *pw, float *pb, const int64_t row[2],
 V_INLINE void
 partial_sums(rt_stream *s, const ln_grad *g, float *pw, float *pb)
 {
-    int64_t rows = g->rows, cols = g->cols, nb = rt_row_blocks(rows);
+    int64_t rows = g->n->rows, cols = g->n->cols, nb = rt_row_blocks(rows);
     int64_t nc = (cols + RT_COL_CHUNK - 1) / RT_COL_CHUNK;
     int team = rt_team(s, rows * cols);
 #pragma omp parallel for schedule(static) num_threads(team)
@@ -207,7 +233,7 @@ rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const void *dy, const void 
                  const float *mean, const float *rstd, const rt_norm *n, bool add_w,
                  bool add_b, void *scratch)
 {
-    ln_grad g = {dy, x, mean, rstd, n->rows, n->cols};
+    ln_grad g = {dy, x, mean, rstd, n};
     int64_t nb = rt_row_blocks(n->rows), cols = n->cols;
     float *pw = scratch, *pb = pw + nb * cols;
     partial_sums(s, &g, pw, pb);
@@ -221,7 +247,7 @@ void
 rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const float *rstd,
               const rt_norm *n, bool add, void *scratch)
 {
-    ln_grad g = {dy, x, NULL, rstd, n->rows, n->cols};
+    ln_grad g = {dy, x, NULL, rstd, n};
     partial_sums(s, &g, scratch, NULL);
     rt_sum_partials(s, dw, scratch, rt_row_blocks(n->rows), n->cols, add);
 }

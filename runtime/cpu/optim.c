@@ -13,8 +13,11 @@
  * Decay falls on params of rank >= 2, or on all under hyper.decay_all; where a param is
  * PyTorch's plus a shift, it acts on PyTorch's.
  */
+#include "low_int.h"
 #include "rt_cpu_int.h"
-#include "simd_int.h"
+
+/* What the loss scaler's floats are, and after how many good steps its scale doubles. */
+enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
 
 /* ---- norm ---- */
 
@@ -54,14 +57,46 @@ rt_norm2(rt_stream *s, float *norm2, rt_run *run)
     *norm2 = (float)total;
 }
 
+static float
+clip(double norm, double scale, const rt_run *run)
+{
+    double max = run->hyper.max_norm, factor = max / (norm / scale + 1e-6);
+    if (!isfinite(norm))
+        return NAN;
+    return (float)((max > 0 && factor < 1 ? factor : 1) / scale);
+}
+
 void
 rt_clip_scale(rt_stream *s, float *coef, const float *norm2, const rt_run *run)
 {
     (void)s;
-    double max = run->hyper.max_norm, norm = sqrt((double)*norm2);
-    *coef = max > 0 ? (float)fmin(1, max / (norm + 1e-6)) : 1;
-    if (!isfinite(norm))
-        *coef = NAN;
+    *coef = clip(sqrt((double)*norm2), 1, run);
+}
+
+void
+rt_clip_scaled(rt_stream *s, float *coef, const float *norm2, const rt_run *run,
+               const float *scaler)
+{
+    (void)s;
+    *coef = clip(sqrt((double)*norm2), (double)scaler[SCALE], run);
+}
+
+void
+rt_rescale(rt_stream *s, float *scaler, const float *norm2)
+{
+    (void)s;
+    if (!isfinite(*norm2)) {
+        scaler[SCALE] = fmaxf(1, scaler[SCALE] / 2);
+        scaler[GOOD] = 0;
+        scaler[SKIPPED]++;
+        return;
+    }
+    scaler[UPDATES]++;
+    if (++scaler[GOOD] < INTERVAL)
+        return;
+    scaler[GOOD] = 0;
+    if (isfinite(scaler[SCALE] * 2))
+        scaler[SCALE] *= 2;
 }
 
 /* ---- update ---- */
@@ -71,9 +106,8 @@ typedef struct adam { /* the step's factors */
 } adam;
 
 static adam
-adam_of(const rt_hyper *h, float coef, bool decays)
+adam_of(const rt_hyper *h, double t, float coef, bool decays)
 {
-    double t = (double)h->step;
     return (adam){.coef = coef,
                   .b1 = (float)h->beta1,
                   .b2 = (float)h->beta2,
@@ -91,8 +125,19 @@ typedef struct update { /* one parameter */
     int64_t n;
     bool decays;
     float shift; /* p is PyTorch's parameter + shift */
+    void *image; /* p in a low type; NULL: it has none */
+    rt_dtype low;
     adam a;
 } update;
+
+/* The new parameter, and its image. */
+V_INLINE void
+put(const update *u, int64_t i, vf p, int64_t left)
+{
+    v_store_to(u->p + i, p, left);
+    if (u->image)
+        v_store_as_to(u->image, i, p, left, u->low);
+}
 
 static void
 adam_range(const update *u, int64_t lo, int64_t hi)
@@ -107,7 +152,7 @@ adam_range(const update *u, int64_t lo, int64_t hi)
         vf down = v_fma(p - u->shift, v_set(a->decay), m * a->rate / root);
         v_store_to(u->m + i, m, left);
         v_store_to(u->v + i, v, left);
-        v_store_to(u->p + i, p - down, left);
+        put(u, i, p - down, left);
     }
 }
 
@@ -123,7 +168,7 @@ momentum_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
         vf m = v_fma(v_load_to(u->m + i, left), v_set(mu), d);
         vf step = h->nesterov ? v_fma(m, v_set(mu), d) : m;
         v_store_to(u->m + i, m, left);
-        v_store_to(u->p + i, p - step * rate, left);
+        put(u, i, p - step * rate, left);
     }
 }
 
@@ -131,8 +176,11 @@ static void
 sgd_range(const update *u, const rt_hyper *h, int64_t lo, int64_t hi)
 {
     const float rate = (float)h->lr * u->a.coef, decay = u->a.decay;
-    for (int64_t i = lo; i < hi; i++)
-        u->p[i] -= decay * (u->p[i] - u->shift) + rate * u->g[i];
+    for (int64_t i = lo; i < hi; i += VW) {
+        int64_t left = hi - i;
+        vf p = v_load_to(u->p + i, left), g = v_load_to(u->g + i, left);
+        put(u, i, p - v_fma(p - u->shift, v_set(decay), g * rate), left);
+    }
 }
 
 /* Called by every thread of a team; no barrier, since params are independent. */
@@ -165,6 +213,8 @@ rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
 {
     const rt_program *p = run->program;
     const rt_hyper *h = &run->hyper;
+    double t = p->scaled ? (double)((float *)run->base[RT_SCALER][0])[UPDATES] + 1
+                         : (double)h->step;
     if (!isfinite(*coef))
         return;
 #pragma omp parallel num_threads(rt_team(s, p->unit_bytes[unit][RT_TRAIN] / 4))
@@ -180,7 +230,9 @@ rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
                     .n = q->n,
                     .decays = decays,
                     .shift = q->shift,
-                    .a = adam_of(h, *coef, decays)};
+                    .image = q->image < 0 ? NULL : run->base[RT_IMAGE][unit] + q->image,
+                    .low = q->image_dtype,
+                    .a = adam_of(h, t, *coef, decays)};
         apply(&u, h);
     }
 }

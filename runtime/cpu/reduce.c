@@ -4,6 +4,7 @@
  * RT_ROW_BLOCKS groups of rows. That is as fast, more accurate than one chain, and the same
  * for any number of threads.
  */
+#include "low_int.h"
 #include "rt_cpu_int.h"
 #include "simd_int.h"
 
@@ -39,12 +40,20 @@ rt_colsum_scratch(int64_t rows, int64_t cols, int threads)
     return rt_row_blocks(rows) * cols * (int64_t)sizeof(float);
 }
 
+/* p [c0, c1) += those columns of the row at element `at`. */
+V_INLINE void
+add_columns(float *p, const void *x, int64_t at, int64_t c0, int64_t c1, rt_dtype t)
+{
+    for (int64_t c = c0; c < c1; c += VW) {
+        vf sum = v_load_to(p + c, c1 - c) + v_load_as_to(x, at + c, c1 - c, t);
+        v_store_to(p + c, sum, c1 - c);
+    }
+}
+
 void
 rt_colsum(rt_stream *s, float *y, const void *in, rt_dtype type, int64_t rows,
           int64_t cols, int64_t ld, bool add, void *scratch)
 {
-    const float *x = in;
-    (void)type;
     int64_t nb = rt_row_blocks(rows), nc = (cols + RT_COL_CHUNK - 1) / RT_COL_CHUNK;
     float *part = scratch;
     int team = rt_team(s, rows * cols);
@@ -55,8 +64,10 @@ rt_colsum(rt_stream *s, float *y, const void *in, rt_dtype type, int64_t rows,
         float *p = part + b * cols;
         memset(p + c0, 0, (size_t)(c1 - c0) * sizeof *p);
         for (int64_t r = rows * b / nb; r < rows * (b + 1) / nb; r++)
-            for (int64_t c = c0; c < c1; c++)
-                p[c] += x[r * ld + c];
+            if (type == RT_F32)
+                add_columns(p, in, r * ld, c0, c1, RT_F32);
+            else
+                add_columns(p, in, r * ld, c0, c1, type);
     }
     rt_sum_partials(s, y, part, nb, cols, add);
 }

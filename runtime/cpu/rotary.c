@@ -8,21 +8,24 @@
  *
  * Each half has its own part of the tables, as in the graph. All other columns stay.
  */
+#include "low_int.h"
 #include "rt_cpu_int.h"
-#include "simd_int.h"
 
-/* One head of one row, in place; c, s: the tables' row. */
-static void
-turn(float *x, const float *c, const float *s, int64_t half, bool back)
+/* One head of one row, at element `at`, in place; c, s: the tables' row. */
+V_INLINE void
+turn(void *x, int64_t at, rt_dtype t, const float *c, const float *s, int64_t half,
+     bool back)
 {
+    int64_t second = at + half;
     for (int64_t i = 0; i < half; i += VW) {
         int64_t left = half - i;
-        vf u = v_load_to(x + i, left), v = v_load_to(x + half + i, left);
+        vf u = v_load_as_to(x, at + i, left, t);
+        vf v = v_load_as_to(x, second + i, left, t);
         vf cu = v_load_to(c + i, left), cv = v_load_to(c + half + i, left);
         vf su = v_load_to(s + i, left), sv = v_load_to(s + half + i, left);
         vf to_u = back ? v * sv : -(v * su), to_v = back ? -(u * su) : u * sv;
-        v_store_to(x + i, v_fma(u, cu, to_u), left);
-        v_store_to(x + half + i, v_fma(v, cv, to_v), left);
+        v_store_as_to(x, at + i, v_fma(u, cu, to_u), left, t);
+        v_store_as_to(x, second + i, v_fma(v, cv, to_v), left, t);
     }
 }
 
@@ -30,16 +33,19 @@ void
 rt_rotary(rt_stream *st, void *out, const void *in, const float *cos, const float *sin,
           const rt_turn *t)
 {
-    float *y = out;
-    const float *x = in;
     int team = rt_team(st, t->rows * t->cols);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t i = 0; i < t->rows; i++) {
-        float *row = y + i * t->cols;
-        int64_t at = i % t->table * t->r;
-        if (y != x)
-            memcpy(row, x + i * t->cols, (size_t)t->cols * sizeof *row);
-        for (int64_t h = 0; h < t->heads; h++)
-            turn(row + t->start + h * t->stride, cos + at, sin + at, t->r / 2, t->back);
+        int64_t row = i * t->cols, at = i % t->table * t->r;
+        if (out != in)
+            memcpy(v_at(out, row, t->type), v_at(in, row, t->type),
+                   (size_t)(t->cols * v_bytes(t->type)));
+        for (int64_t h = 0; h < t->heads; h++) {
+            int64_t head = row + t->start + h * t->stride;
+            if (t->type == RT_F32)
+                turn(out, head, RT_F32, cos + at, sin + at, t->r / 2, t->back);
+            else
+                turn(out, head, t->type, cos + at, sin + at, t->r / 2, t->back);
+        }
     }
 }

@@ -194,7 +194,7 @@ check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
         dk[team] = f->packed ? dq[team] : kt_floats(p->nk);
         dv[team] = f->packed ? dq[team] : kt_floats(p->nk);
         rt_attention_grad(s, dq[team], dk[team], dv[team], p->dy, p->q, p->k, p->v,
-                          y[team], lse[team], p->mask, &p->a,
+                          y[team], lse[team], &(rt_attn_at){.mask = p->mask}, &p->a,
                           kt_bytes(rt_attention_grad_scratch(&p->a, kt_threads[team])));
     }
     CHECK(kt_same(dq, p->nq * (int64_t)sizeof(float)));
@@ -216,7 +216,8 @@ TEST(attention_and_its_gradient)
         RUN_TEAMS(&program, s, team)
         {
             y[team] = kt_floats(p.ny), lse[team] = kt_floats(p.nlse);
-            rt_attention(s, y[team], lse[team], p.q, p.k, p.v, p.mask, &p.a,
+            rt_attention(s, y[team], lse[team], p.q, p.k, p.v,
+                         &(rt_attn_at){.mask = p.mask}, &p.a,
                          kt_bytes(rt_attention_scratch(&p.a, kt_threads[team])));
         }
         CHECK(kt_same(y, p.ny * (int64_t)sizeof(float)));
@@ -238,7 +239,7 @@ TEST(large_scores_do_not_overflow)
     reference(&p, want, want_lse);
     float *y = kt_floats(p.ny), *lse = kt_floats(p.nlse);
     rt_stream *s = kt_open(&program, 1);
-    rt_attention(s, y, lse, p.q, p.k, p.v, NULL, &p.a,
+    rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){0}, &p.a,
                  kt_bytes(rt_attention_scratch(&p.a, 1)));
     rt_device_close(s);
     CHECK_NEAR(kt_error(y, want, p.ny), 0, 1e-2);

@@ -30,14 +30,14 @@ TEST(embedding_and_its_gradient)
             more[k] = want[k] + (double)table[k];
         RUN_TEAMS(&program, s, team)
         {
-            rt_embed(s, y, table, ids, rows, h);
+            rt_embed(s, y, RT_F32, table, RT_F32, ids, rows, h);
             for (int64_t r = 0; r < rows; r++)
                 CHECK(!memcmp((float *)y + r * h, table + ids[r] * h, (size_t)h * 4));
             void *scratch =
                 kt_bytes(rt_embed_grad_scratch(rows, h, v, kt_threads[team]));
             d[team] = kt_floats(v * h), d2[team] = kt_copy(table, v * h);
-            rt_embed_grad(s, d[team], dy, ids, rows, h, v, false, scratch);
-            rt_embed_grad(s, d2[team], dy, ids, rows, h, v, true, scratch);
+            rt_embed_grad(s, d[team], dy, RT_F32, ids, rows, h, v, false, scratch);
+            rt_embed_grad(s, d2[team], dy, RT_F32, ids, rows, h, v, true, scratch);
         }
         CHECK(kt_same(d, v * h * 4) && kt_same(d2, v * h * 4));
         CHECK_NEAR(kt_error(d[0], want, v * h), 0, 1e-4);
@@ -61,7 +61,7 @@ TEST(gather_takes_negative_indices)
         {
             dx[team] = kt_floats(nx);
             rt_gather(s, y, x, idx, outer, n, inner, m, sizeof *x);
-            rt_gather_grad(s, dx[team], dy, idx, outer, n, inner, m);
+            rt_gather_grad(s, dx[team], dy, idx, outer, n, inner, m, RT_F32);
         }
         for (int64_t k = 0; k < ny; k++) {
             int64_t at = idx[k / inner % m] + (idx[k / inner % m] < 0 ? n : 0);
@@ -174,7 +174,7 @@ TEST(copy_zero_add)
     RUN_TEAMS(&program, s, team)
     {
         float *y = kt_floats(N);
-        rt_copy(s, y, x, N);
+        rt_copy(s, y, x, N * sizeof *x);
         CHECK(!memcmp(x, y, N * sizeof *x));
         rt_add_to(s, y, x, N);
         for (int i = 0; i < N; i++)
@@ -255,8 +255,8 @@ TEST(column_sums)
         {
             void *scratch = kt_bytes(rt_colsum_scratch(rows, cols, kt_threads[team]));
             y[team] = kt_floats(cols), y2[team] = kt_copy(base, cols);
-            rt_colsum(s, y[team], x, rows, cols, ld, false, scratch);
-            rt_colsum(s, y2[team], x, rows, cols, ld, true, scratch);
+            rt_colsum(s, y[team], x, RT_F32, rows, cols, ld, false, scratch);
+            rt_colsum(s, y2[team], x, RT_F32, rows, cols, ld, true, scratch);
         }
         CHECK(kt_same(y, cols * 4) && kt_same(y2, cols * 4));
         CHECK_NEAR(kt_error(y[0], want, cols), 0, 1e-6 + 1e-7 * (double)rows);

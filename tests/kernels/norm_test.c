@@ -48,8 +48,8 @@ TEST(layernorm_forward)
         RUN_TEAMS(&program, s, team)
         {
             y[team] = kt_floats(n);
-            rt_layernorm(s, y[team], mean, rstd, p.x, p.w, p.b, z->rows, z->cols,
-                         1e-3f);
+            rt_layernorm(s, y[team], mean, rstd, p.x, p.w, p.b,
+                         &(rt_norm){z->rows, z->cols, RT_F32, RT_F32, 1e-3f});
         }
         CHECK(kt_same(y, n * (int64_t)sizeof(float)));
         CHECK_NEAR(kt_error(y[0], want, n), 0, 3e-6);
@@ -101,11 +101,12 @@ TEST(layernorm_backward)
             dw[team] = kt_copy(p.w, c);
             db[team] = kt_floats(c);
             void *scratch = kt_bytes(rt_layernorm_dwb_scratch(z->rows, c, 1));
-            rt_layernorm_dx(s, dx[team], dx[team], p.x, p.w, mean, rstd, z->rows, c);
-            rt_layernorm_dwb(s, dw[team], db[team], p.dy, p.x, mean, rstd, z->rows, c,
+            rt_norm floats = {z->rows, c, RT_F32, RT_F32, 1e-3f};
+            rt_layernorm_dx(s, dx[team], dx[team], p.x, p.w, mean, rstd, &floats);
+            rt_layernorm_dwb(s, dw[team], db[team], p.dy, p.x, mean, rstd, &floats,
                              true, false, scratch);
-            rt_layernorm_dwb(s, NULL, NULL, p.dy, p.x, mean, rstd, z->rows, c, true,
-                             true, scratch);
+            rt_layernorm_dwb(s, NULL, NULL, p.dy, p.x, mean, rstd, &floats, true, true,
+                             scratch);
         }
         for (int64_t k = 0; k < c; k++)
             ww[k] += (double)p.w[k];
@@ -160,11 +161,12 @@ TEST(rmsnorm_and_its_gradients)
             dw[team] = kt_copy(p.w, c);
             float *fresh = kt_floats(c);
             void *scratch = kt_bytes(rt_rmsnorm_dw_scratch(rows, c, 1));
-            rt_rmsnorm(s, y[team], rstd, p.x, p.w, rows, c, 1e-3f);
-            rt_rmsnorm_dx(s, dx[team], dx[team], p.x, p.w, rstd, rows, c);
-            rt_rmsnorm_dw(s, fresh, p.dy, p.x, rstd, rows, c, false, scratch);
+            rt_norm floats = {rows, c, RT_F32, RT_F32, 1e-3f};
+            rt_rmsnorm(s, y[team], rstd, p.x, p.w, &floats);
+            rt_rmsnorm_dx(s, dx[team], dx[team], p.x, p.w, rstd, &floats);
+            rt_rmsnorm_dw(s, fresh, p.dy, p.x, rstd, &floats, false, scratch);
             CHECK_NEAR(kt_error(fresh, want[3], c), 0, 5e-5);
-            rt_rmsnorm_dw(s, dw[team], p.dy, p.x, rstd, rows, c, true, scratch);
+            rt_rmsnorm_dw(s, dw[team], p.dy, p.x, rstd, &floats, true, scratch);
         }
         for (int64_t k = 0; k < c; k++)
             want[3][k] += (double)p.w[k];

@@ -3,16 +3,35 @@
 
 enum { NUNIT = 2, NPARAM = 4, STEPS = 5 };
 static const rt_param params[NPARAM] = {
-    {.name = "w", .cls = RT_TRAIN, .unit = 0, .offset = 0, .n = 3001, .rank = 2},
+    {.name = "w",
+     .cls = RT_TRAIN,
+     .unit = 0,
+     .offset = 0,
+     .n = 3001,
+     .image = -1,
+     .rank = 2},
     {.name = "b",
      .cls = RT_TRAIN,
      .unit = 0,
      .offset = 12032,
      .n = 70,
+     .image = -1,
      .rank = 1,
      .shift = 1},
-    {.name = "frozen", .cls = RT_FROZEN, .unit = 1, .offset = 0, .n = 16, .rank = 2},
-    {.name = "big", .cls = RT_TRAIN, .unit = 1, .offset = 64, .n = 40000, .rank = 3},
+    {.name = "frozen",
+     .cls = RT_FROZEN,
+     .unit = 1,
+     .offset = 0,
+     .n = 16,
+     .image = -1,
+     .rank = 2},
+    {.name = "big",
+     .cls = RT_TRAIN,
+     .unit = 1,
+     .offset = 64,
+     .n = 40000,
+     .image = -1,
+     .rank = 3},
 };
 static const int64_t unit_bytes[NUNIT][RT_NCLASSES] = {
     {12352, 12352, 12352, 12352, 0, 0}, {160064, 160064, 160064, 160064, 64, 0}};
@@ -207,12 +226,12 @@ TEST(a_scan_finds_what_is_not_finite)
     rt_program p = program_of();
     rt_stream *s = kt_open(&p, 1);
     float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
-    rt_scan r = rt_scan_floats(s, x, 7);
+    rt_scan r = rt_scan_floats(s, x, RT_F32, 7);
     CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
     CHECK(r.largest == 7);
-    r = rt_scan_floats(s, x, 2);
+    r = rt_scan_floats(s, x, RT_F32, 2);
     CHECK(!r.nans && !r.infs && r.nan_at == -1 && r.inf_at == -1 && r.largest == 7);
-    r = rt_scan_floats(s, x, 0);
+    r = rt_scan_floats(s, x, RT_F32, 0);
     CHECK(!r.nans && !r.infs && r.largest == 0);
     rt_device_close(s);
 }
