@@ -13,7 +13,10 @@
 
 #define CASES    SRC_DIR "/tests/cases"
 #define TRAINING SRC_DIR "/tests/e2e/drop/bert-training.onnx"
-enum { B = 3, S = 20, BATCHES = 4, STEPS = 4 }; /* of the cases' batches */
+enum { BATCHES = 4, STEPS = 4 };
+/* Shape of the batches of the cases. */
+#define BERT "--batch 3 --seq 20"
+#define GPT2 "--batch 2 --seq 16"
 
 /* The folder of this run, with data.jsonl: the batches of a case. */
 static const char *
@@ -37,9 +40,8 @@ static bool
 compile(const char *dir, const char *name, const char *flags)
 {
     const char *log = fmt("%s/%s.log", dir, name);
-    int rc =
-        run(log, "%s/efficc %s --fp32 --seq %d --cflags '-O1 -march=native' -o %s/%s",
-            BIN_DIR, flags, S, dir, name);
+    int rc = run(log, "%s/efficc %s --fp32 --cflags '-O1 -march=native' -o %s/%s",
+                 BIN_DIR, flags, dir, name);
     if (rc)
         printf("  efficc %s: %d: %.600s\n", flags, rc, text_read(log));
     return rc == 0;
@@ -101,20 +103,22 @@ TEST(trainer_and_interpreter_drop_the_same)
         const char *of, *flags;
         int micro;
     } t[] = {
-        {"bert-legacy17", CASES "/bert-legacy17/model.onnx --dropout 0.3", 1},
-        {"bert-legacy17", CASES "/bert-legacy17/model.onnx --dropout 0.3", 2},
+        {"bert-legacy17", CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT, 1},
+        {"bert-legacy17", CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT, 2},
         {"bert-legacy17",
-         CASES "/bert-legacy17/model.onnx --dropout 0.3 --no-recognise attention", 1},
-        {"bert-legacy17", TRAINING, 1},
+         CASES "/bert-legacy17/model.onnx --dropout 0.3 --no-recognise attention " BERT,
+         1},
+        {"bert-legacy17", TRAINING " " BERT, 1},
         {"gpt2-legacy17",
-         CASES "/gpt2-legacy17/model.onnx --lora-r 2 --lora-dropout 0.4 --dropout 0.1",
+         CASES
+         "/gpt2-legacy17/model.onnx --lora-r 2 --lora-dropout 0.4 --dropout 0.1 " GPT2,
          1},
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         const char *dir = folder(t[i].of);
         char line[1024], name[16], *argv[32];
         double got[STEPS], want[STEPS], norm[STEPS];
-        snprintf(line, sizeof line, "%s --no-unpad --batch %d", t[i].flags, B);
+        snprintf(line, sizeof line, "%s --no-unpad", t[i].flags);
         snprintf(name, sizeof name, "t%zu", i);
         NEED(compile(dir, name, line));
         CHECK(train(dir, name, "res",
@@ -132,8 +136,7 @@ TEST(trainer_and_interpreter_drop_the_same)
                              .beta2 = 0.999,
                              .eps = 1e-8,
                              .decay_all = true};
-        snprintf(line, sizeof line, "efficc %s --no-unpad --fp32 --batch %d --seq %d",
-                 t[i].flags, B, S);
+        snprintf(line, sizeof line, "efficc %s --no-unpad --fp32", t[i].flags);
         for (char *w = strtok(line, " "); w; w = strtok(NULL, " "))
             argv[o.argc++] = w;
         argv[o.argc] = NULL;
@@ -152,10 +155,10 @@ TEST(threads_and_micro_batches_change_nothing)
     for (int i = 0; i < 4; i++) {
         char name[16];
         snprintf(name, sizeof name, "b%d", batch[i]);
-        NEED(compile(
-            dir, name,
-            fmt(CASES "/bert-legacy17/model.onnx --dropout 0.3 --threads 3 --batch %d",
-                batch[i])));
+        NEED(compile(dir, name,
+                     fmt(CASES "/bert-legacy17/model.onnx --dropout 0.3 --threads 3 "
+                               "--seq 20 --batch %d",
+                         batch[i])));
         for (int threads = 1; threads <= 3; threads++) {
             double *to = !i && threads == 1 ? first : loss;
             CHECK(train(dir, name, fmt("res%d", threads),
@@ -168,9 +171,9 @@ TEST(threads_and_micro_batches_change_nothing)
 TEST(padding_may_be_left_out)
 {
     static const char *const flags[] = {
-        CASES "/bert-legacy17/model.onnx --dropout 0.3 --batch 3",
-        CASES "/gpt2-legacy17/model.onnx --lora-r 2 --lora-dropout 0.4 --batch 3",
-        TRAINING " --batch 3"};
+        CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT,
+        CASES "/gpt2-legacy17/model.onnx --lora-r 2 --lora-dropout 0.4 " GPT2,
+        TRAINING " " BERT};
     for (int i = 0; i < 3; i++) {
         const char *dir = folder(i == 1 ? "gpt2-legacy17" : "bert-legacy17");
         double loss[2][STEPS];
@@ -187,8 +190,7 @@ TEST(a_run_that_goes_on_drops_what_it_would_have)
 {
     const char *dir = folder("bert-legacy17");
     double whole[STEPS], rest[STEPS];
-    NEED(compile(dir, "stop",
-                 CASES "/bert-legacy17/model.onnx --dropout 0.3 --batch 3"));
+    NEED(compile(dir, "stop", CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT));
     CHECK(train(dir, "stop", "whole", "--save-strategy steps --save-steps 2", whole));
     CHECK(train(dir, "stop", "rest",
                 fmt("--resume-from-checkpoint %s/stop.whole/checkpoint-2", dir), rest));
@@ -206,7 +208,7 @@ TEST(evaluations_drop_nothing)
     for (int i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "e%d", i);
-        NEED(compile(dir, name, fmt(TRAINING " --batch 3 %s", flags[i])));
+        NEED(compile(dir, name, fmt(TRAINING " " BERT " %s", flags[i])));
         CHECK(train(dir, name, "res",
                     "--eval-data data.jsonl --learning-rate 0 --global-batch-size 12",
                     loss[i]));
