@@ -109,9 +109,14 @@ write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *targ
 static bool
 compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
 {
+    const ef_config *given = ctx->cfg;
+    ef_config cfg = *given;
     fe_model *model = NULL;
     bool stopped = false;
     ir_module *m = read_input(ctx, &model);
+    if (m)
+        fe_precision(ctx, &cfg, m, target->computes);
+    ctx->cfg = &cfg;
     bool ok = m && pass_run(m, target, &stopped);
     if (ok && !stopped)
         ok = fe_output_begin(out) && write_output(ctx, m, model, target, out) &&
@@ -119,6 +124,7 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     if (m)
         ir_module_free(m);
     fe_unload(model);
+    ctx->cfg = given;
     return ok;
 }
 

@@ -113,6 +113,17 @@ quoted(ef_arena *a, int argc, char **argv)
     return b.s;
 }
 
+/* Precisions, of which a program has one. */
+static void
+check_precision(fe_line *l, const ef_config *c)
+{
+    if (c->bf16 + c->fp16 + c->fp32 > 1)
+        l->ok = ef_error(l->ctx, NULL, E_OPT_VALUE, c->bf16 ? "bf16" : "fp16",
+                         "--bf16, --fp16 and --fp32 exclude each other");
+    else if (!strcmp(c->residual, "bf16") && (c->fp16 || c->fp32))
+        fe_line_bad(l, fe_line_option(l, "residual"), "bf16 goes with --bf16 only");
+}
+
 /* The model, and what options mean together. Where something was wrong already, what is
  * missing may be what was not understood. */
 static void
@@ -130,6 +141,7 @@ finish(fe_line *l, ef_config *c)
         else
             c->input = l->operands.at[i];
     check_dims(l, c);
+    check_precision(l, c);
     if (l->ok && c->lora_alpha > ALPHA_MAX * (double)c->lora_r)
         fe_line_bad(l, fe_line_option(l, "lora-alpha"),
                     "%g is more than a million times the rank, %" PRId64, c->lora_alpha,

@@ -24,7 +24,7 @@ number(ef_ctx *ctx, int64_t n)
     return n ? ef_internf(ctx, "%lld", (long long)n) : NULL;
 }
 
-enum { ROWS = 14 };
+enum { ROWS = 18 };
 
 static void
 look_at(const ir_module *m, row r[ROWS])
@@ -58,6 +58,15 @@ look_at(const ir_module *m, row r[ROWS])
          PASS_AT_lora, PASS_AT_lora},
         {"lora-scale", c->lora_scale, NULL, lora ? PASS_LORA_SCALE : NULL, PASS_AT_lora,
          PASS_AT_lora},
+        {"bf16", c->bf16 ? "bf16" : NULL, "precision", "fp32", PASS_AT_autocast,
+         PASS_AT_autocast},
+        {"fp16", c->fp16 ? "fp16" : NULL, "precision", "fp32", PASS_AT_autocast,
+         PASS_AT_autocast},
+        {"fp32", c->fp32 ? "fp32" : NULL, "precision", "fp32", PASS_AT_autocast,
+         PASS_AT_autocast},
+        {"residual",
+         strcmp(c->residual, ef_config_default.residual) ? c->residual : NULL, NULL,
+         NULL, PASS_AT_autocast, PASS_AT_autocast},
     };
     memcpy(r, rows, sizeof rows);
 }

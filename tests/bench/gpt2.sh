@@ -12,7 +12,7 @@ jemalloc=$(ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1 || true)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-"$build/efficc" "$model" --batch 4 --seq 512 --quiet -o "$tmp/gpt2"
+"$build/efficc" "$model" --batch 4 --seq 512 --fp32 --quiet -o "$tmp/gpt2"
 for i in $(seq 1 28); do
     awk -v seed="$i" 'BEGIN { srand(seed); printf "{\"input_ids\": ["; for (i = 0; i < 512; i++) printf "%s%d", i ? ", " : "", int(rand() * 50257); print "]}" }'
 done >"$tmp/data.jsonl"

@@ -75,7 +75,7 @@ fi
 temp=$(mktemp -d) first=
 trap 'kill -9 $first 2>/dev/null || true; rm -rf "$temp"' EXIT
 cd "$temp"
-"$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --quiet -o prog
+"$build/efficc" "$model" --batch 2 --seq 8 --fp32 --threads 2 --quiet -o prog
 i=0
 while [ $i -lt 40 ]; do
     echo "{\"input_ids\": [$((i % 60)), $((i * 7 % 60)), $((i * i % 60)), $((i * 11 % 60))]}"
@@ -145,7 +145,7 @@ damaged "manifest.json is missing" "rm manifest.json"
 damaged "manifest.json is missing" "rm ./*"
 
 # In a folder with checkpoints of another program only, nothing is begun without leave; then nothing of them is removed.
-"$build/efficc" "$model" --batch 2 --seq 8 --threads 2 --lora-r 2 --quiet -o other
+"$build/efficc" "$model" --batch 2 --seq 8 --fp32 --threads 2 --lora-r 2 --quiet -o other
 another() # OPTIONS..
 {
     code=0
@@ -165,7 +165,7 @@ check "and says so" says "hurt/checkpoint-2 is passed over: the adapter is none 
 check "and says so" says "starts at step 1"
 
 # Compiled anew with another batch, the run still goes on.
-"$build/efficc" "$model" --batch 1 --seq 8 --threads 2 --quiet -o again
+"$build/efficc" "$model" --batch 1 --seq 8 --fp32 --threads 2 --quiet -o again
 code=0
 again/trainer --train-data rows.jsonl --max-steps 8 --gradient-accumulation-steps 2 --threads 2 --output-dir before \
     --resume-from-checkpoint auto >log 2>&1 || code=$?

@@ -59,7 +59,7 @@ compile(const char *dir, const cJSON *goldens)
 {
     return !run(fmt("%s/compile.log", dir),
                 "%s/efficc %s/tests/cases/bert-legacy17/model.onnx --batch 4 --seq %d "
-                "--task seq-cls --threads 1 -o %s/out",
+                "--fp32 --task seq-cls --threads 1 -o %s/out",
                 BIN_DIR, SRC_DIR, (int)number(goldens, "seq"), dir);
 }
 

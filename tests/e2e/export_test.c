@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define ADAPTERS SRC_DIR "/tests/e2e/export"
-#define QUICK    "--quiet --cflags '-O1 -march=native'"
+#define QUICK    "--fp32 --quiet --cflags '-O1 -march=native'"
 
 static char dir[512];   /* scratch */
 static char model[512]; /* of the case */

@@ -27,7 +27,7 @@ same() # NAME REFERENCE FILES..
     check "$name: other numbers" cmp "$name.log" "$reference.log"
 }
 
-"$build/efficc" "$model" --batch 4 --seq 16 --quiet -o out
+"$build/efficc" "$model" --batch 4 --seq 16 --fp32 --quiet -o out
 train rows "$data/rows.jsonl"
 train ragged "$data/ragged.jsonl"
 train masked "$data/masked.jsonl"

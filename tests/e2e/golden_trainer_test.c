@@ -125,7 +125,8 @@ TEST(curves_are_those_of_pytorch)
     const tensor *ids = tensors_get(&golden, "batch0.input_ids");
     NEED(ids != NULL && batches_write(data, &golden, (int[]){0, 1, 2, 3}, 4));
     NEED(run(fmt("%s/compile.log", dir),
-             "%s/efficc %s/tests/cases/%s/model.onnx --batch %d --seq %d -o %s/out "
+             "%s/efficc %s/tests/cases/%s/model.onnx --fp32 --batch %d --seq %d -o "
+             "%s/out "
              "--cflags '-O1 -march=native'",
              BIN_DIR, SRC_DIR, name, (int)ids->dim[0], (int)ids->dim[1], dir) == 0);
     cJSON_ArrayForEach(r, get(j, "runs"))

@@ -85,10 +85,11 @@ prepare(victim *v, const plan *p)
              "'%s/prog/trainer' --train-data '%s/train.jsonl' --eval-data "
              "'%s/eval.jsonl' %s --threads 2",
              v->dir, v->dir, v->dir, p->options);
-    return !run(fmt("%s/compile.log", v->dir),
-                "'%s/efficc' '%s/tests/cases/%s/model.onnx' %s --batch 2 --seq 8 "
-                "--threads 2 --quiet -o '%s/prog'",
-                BIN_DIR, SRC_DIR, p->model, p->compile, v->dir);
+    return !run(
+        fmt("%s/compile.log", v->dir),
+        "'%s/efficc' '%s/tests/cases/%s/model.onnx' %s --fp32 --batch 2 --seq 8 "
+        "--threads 2 --quiet -o '%s/prog'",
+        BIN_DIR, SRC_DIR, p->model, p->compile, v->dir);
 }
 
 /* ---- killing ---- */

@@ -29,7 +29,7 @@ folder(void)
     snprintf(data, sizeof data, "%s/rows.jsonl", dir);
     NEED(ids != NULL && batches_write(data, &golden, (int[]){0, 1, 2, 3}, 4));
     NEED(run(fmt("%s/compile.log", dir),
-             "%s/efficc " CASE "/model.onnx --batch %d --seq %d -o %s/out "
+             "%s/efficc " CASE "/model.onnx --fp32 --batch %d --seq %d -o %s/out "
              "--cflags '-O1 -march=native'",
              BIN_DIR, (int)ids->dim[0], (int)ids->dim[1], dir) == 0);
     tensors_free(&golden);

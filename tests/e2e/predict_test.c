@@ -39,7 +39,7 @@ open_shot(shot *s, const char *flags)
     ok &= batches_write(data, &s->golden, &first, 1);
     const char *log = fmt("%s/compile.log", s->dir);
     ok &= run(log,
-              "%s/efficc %s/model.onnx --batch %d --seq %d %s%s %s -o %s/out "
+              "%s/efficc %s/model.onnx --fp32 --batch %d --seq %d %s%s %s -o %s/out "
               "--cflags '-O1 -march=native'",
               BIN_DIR, s->path, (int)ids->dim[0], (int)ids->dim[1],
               s->task ? "--task " : "", s->task ? s->task : "", flags, s->dir) == 0;

@@ -26,7 +26,7 @@ browse() # OPTIONS.. PAGE
 cd "$temp"
 
 out='o</script><i>x&amp;"' # a folder may be called so
-"$efficc" "$model" --batch 2 --seq 16 --task seq-cls --lora-r 4 --quiet -o model
+"$efficc" "$model" --batch 2 --seq 16 --fp32 --task seq-cls --lora-r 4 --quiet -o model
 awk 'BEGIN { for (i = 0; i < 60; i++) printf "{\"input_ids\": [%d, %d, %d], \"labels\": %d}\n", i % 97 + 3, i % 11 + 3, i % 5 + 3, i % 3 }' >data.jsonl
 model/trainer --train-data data.jsonl --eval-data data.jsonl --eval-steps 20 --logging-steps 1 --max-steps 60 \
     --learning-rate 1e-3 --output-dir "$out" >said

@@ -26,8 +26,8 @@ rows 53 3 >train.jsonl
 rows 11 3 >dev.jsonl
 rows 53 0 >text.jsonl
 
-"$build/efficc" "$cases/minilm-legacy17/model.onnx" --batch 4 --seq 8 --task seq-cls --num-labels 3 --pool mean --quiet -o full || exit 1
-"$build/efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 8 --lora-r 2 --quiet -o lora || exit 1
+"$build/efficc" "$cases/minilm-legacy17/model.onnx" --batch 4 --seq 8 --fp32 --task seq-cls --num-labels 3 --pool mean --quiet -o full || exit 1
+"$build/efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 8 --fp32 --lora-r 2 --quiet -o lora || exit 1
 
 logged() { # the log without times and the row that ends a run
     grep '"step"' "$1/log.jsonl" | sed -E 's/"(tokens_per_second|seconds)": [^,}]*,? ?//g'

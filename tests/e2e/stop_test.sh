@@ -14,7 +14,7 @@ rows() { # how many
         printf "{\"input_ids\": [%d, %d, %d, %d], \"labels\": %d}\n", 4 + i % 150, 4 + i * 7 % 150, 9, 4 + i * i % 150, i * i % 3 }'
 }
 rows 50 >train.jsonl
-"$build/efficc" "$cases/minilm-legacy17/model.onnx" --batch 2 --seq 4 --task seq-cls --num-labels 3 --pool mean --quiet -o model || exit 1
+"$build/efficc" "$cases/minilm-legacy17/model.onnx" --batch 2 --seq 4 --fp32 --task seq-cls --num-labels 3 --pool mean --quiet -o model || exit 1
 
 command() { # folder, more options
     echo "model/trainer --train-data train.jsonl --eval-data train.jsonl --max-steps 600 --logging-steps 1 --output-dir $*"

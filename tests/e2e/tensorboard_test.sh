@@ -14,7 +14,7 @@ if ! "$python" -c 'import tensorboard' 2>/dev/null; then
     exit 0
 fi
 cd "$temp"
-"$efficc" "$model" --batch 2 --seq 16 --task seq-cls --quiet -o model
+"$efficc" "$model" --batch 2 --seq 16 --fp32 --task seq-cls --quiet -o model
 awk 'BEGIN { for (i = 0; i < 60; i++) printf "{\"input_ids\": [%d, %d, %d], \"labels\": %d}\n", i % 97 + 3, i % 11 + 3, i % 5 + 3, i % 3 }' >data.jsonl
 train() # OPTIONS
 {

@@ -23,7 +23,7 @@ count() # PATTERN FILE
     grep -c "$1" "$2" || true
 }
 
-"$efficc" "$model" --batch 2 --seq 16 --task seq-cls --quiet -o model
+"$efficc" "$model" --batch 2 --seq 16 --fp32 --task seq-cls --quiet -o model
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "{\"input_ids\": [%d, %d, %d], \"labels\": %d}\n", i % 97 + 3, i % 11 + 3, i % 5 + 3, i % 3 }' >data.jsonl
 options="--train-data data.jsonl --eval-data data.jsonl --eval-steps 200 --logging-steps 25 --overwrite-output-dir"
 

@@ -43,25 +43,26 @@ done
 
 f=$here/../cases/bert-legacy17/model.onnx
 if [ -w /dev/full ]; then
-    "$efficc" "$f" --batch 2 --seq 16 --stop-after=import --quiet > /dev/full 2> "$out/err"
+    "$efficc" "$f" --batch 2 --seq 16 --fp32 --stop-after=import --quiet > /dev/full 2> "$out/err"
     [ $? = 1 ] && grep -q 'not everything could be written' "$out/err"
     result $? "a full disk behind standard output"
 fi
 
 (
     sleep 0.1 # until the reader has left
-    "$efficc" "$f" --batch 2 --seq 16 --no-build -o "$out/unread" 2> "$out/err"
+    "$efficc" "$f" --batch 2 --seq 16 --fp32 --no-build -o "$out/unread" 2> "$out/err"
     echo $? > "$out/code"
 ) | true
 [ "$(cat "$out/code")" = 0 ] && [ ! -s "$out/err" ] && [ -e "$out/unread/plan.json" ]
 result $? "a report that nobody reads"
-"$efficc" "$f" --batch 2 --seq 16 --no-build -o "$out/mute" >&- 2> "$out/err" &&
+"$efficc" "$f" --batch 2 --seq 16 --fp32 --no-build -o "$out/mute" >&- 2> "$out/err" &&
     diff "$out/unread/src/step.c" "$out/mute/src/step.c"
 result $? "without standard output"
 
 goes_on() { # CASE OPTION...
     model=$here/../cases/$1/model.onnx
     shift
+    rm -rf "$out/dump"
     "$efficc" "$model" -o "$out/model" --dump="$out/dump" --no-build --force --quiet "$@" ||
         return 1
     for f in "$out"/dump/*.ir; do
@@ -76,18 +77,22 @@ goes_on() { # CASE OPTION...
         diff -r -x plan.json "$out/model" "$out/again"
 }
 
-goes_on bert-legacy17 --batch 2 --seq 16
+goes_on bert-legacy17 --batch 2 --seq 16 --fp32
 result $? "bert-legacy17"
 grep -v '^meta model ' "$out"/dump/*-plan.ir > "$out/orphan.ir"
 "$efficc" "$out/orphan.ir" -o "$out/orphan" --quiet 2> "$out/err"
 [ $? = 1 ] && grep -q 'template.onnx: the text has no meta model' "$out/err" &&
     [ ! -e "$out/orphan" ]
 result $? "a text without its model"
-goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-r 4
+goes_on gpt2-legacy14 --batch 2 --seq 16 --fp32 --lora-r 4
 result $? "gpt2-legacy14 under LoRA"
-goes_on gpt2-legacy14 --batch 2 --seq 16 --lora-targets c_attn --lora-scale alpha \
+goes_on gpt2-legacy14 --batch 2 --seq 16 --fp32 --lora-targets c_attn --lora-scale alpha \
     --trainable '*wpe*' --no-recognise gelu_tanh
 result $? "gpt2-legacy14 with options for each pass"
+goes_on bert-legacy17 --batch 2 --seq 16 --bf16
+result $? "bert-legacy17 in bf16"
+goes_on gpt2-legacy14 --batch 2 --seq 16 --fp16 --lora-r 4
+result $? "gpt2-legacy14 in fp16 under LoRA"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -58,7 +58,7 @@ class Case:
         task = {"masked-lm": "mlm", "features": "seq-cls"}.get(self.meta["task"], self.meta["task"])
         if self.features:
             flags += ("--num-labels", self.golden["head.weight"].shape[0])
-        call(self.efficc, self.model, "--batch", rows, "--seq", length, "--task", task, *flags, "-o", self.path(kind))
+        call(self.efficc, self.model, "--fp32", "--batch", rows, "--seq", length, "--task", task, *flags, "-o", self.path(kind))
         call(self.path(kind, "trainer"), "--train-data", self.path("rows.jsonl"), "--max-steps", 2, "--learning-rate", "1e-2", "--lr-scheduler-type", "constant",
              "--output-dir", self.path(kind, "res"))
 

@@ -74,6 +74,64 @@ TEST(lora_defaults)
     DONE();
 }
 
+TEST(one_precision)
+{
+    CHECK(parse("--bf16 m.onnx") == -1 && cfg.bf16 && !cfg.fp16 && !cfg.fp32);
+    DONE();
+    CHECK(parse("--bf16 --fp32 m.onnx") == 1);
+    CHECK(says("--bf16, --fp16 and --fp32 exclude each other"));
+    DONE();
+    CHECK(parse("--residual bf16 m.onnx") == -1);
+    DONE();
+    CHECK(parse("--residual bf16 --fp16 m.onnx") == 1);
+    CHECK(says("bf16 goes with --bf16 only"));
+    DONE();
+    CHECK(parse("--residual f16 m.onnx") == 1);
+    DONE();
+}
+
+/* What fe_precision() makes of the line for a text, on a machine that has bf16 or not. */
+static const char *
+precision(const char *line, const char *text, bool (*computes)(ir_dtype))
+{
+    static char was[8];
+    NEED(parse(line) == -1);
+    ir_module *m = ir_parse(ctx, "m.ir", text);
+    NEED(m != NULL);
+    ctx->report = NULL;
+    fe_precision(ctx, &cfg, m, computes);
+    CHECK(cfg.bf16 + cfg.fp16 + cfg.fp32 == 1);
+    strcpy(was, cfg.bf16 ? "bf16" : cfg.fp16 ? "fp16" : "fp32");
+    ir_module_free(m);
+    DONE();
+    return was;
+}
+
+static bool
+all_types(ir_dtype t)
+{
+    (void)t;
+    return true;
+}
+
+static bool
+no_low_types(ir_dtype t)
+{
+    return t == IR_F32;
+}
+
+TEST(precision_of_a_machine_and_of_a_text)
+{
+    static const char plain[] = "efficc-ir 1\n",
+                      made[] = "efficc-ir 1 autocast\nmeta precision \"fp16\"\n";
+    CHECK_STR(precision("m.ir", plain, all_types), "bf16");
+    CHECK_STR(precision("m.ir", plain, no_low_types), "fp32");
+    CHECK_STR(precision("m.ir --bf16", plain, no_low_types), "bf16");
+    CHECK_STR(precision("m.ir --fp32", plain, all_types), "fp32");
+    CHECK_STR(precision("m.ir --residual bf16", plain, no_low_types), "bf16");
+    CHECK_STR(precision("m.ir", made, all_types), "fp16");
+}
+
 TEST(dropout_may_be_zero)
 {
     CHECK(parse("m.onnx") == -1 && cfg.dropout < 0);
@@ -193,7 +251,7 @@ TEST(all_wrong_options_are_told)
           says("a value is missing: --output"));
     CHECK_STR(cfg.input, "m.onnx");
     DONE();
-    CHECK(parse("--fp16 m.onnx n.onnx") == 1 && count("error:") == 2);
+    CHECK(parse("--fp16 --bf16 m.onnx n.onnx") == 1 && count("error:") == 2);
     DONE();
     CHECK(parse("--modle 3") == 1 && count("error:") == 1);
     DONE();
