@@ -1,6 +1,6 @@
-/* cg_harness.c -- stands in for the trainer's main loop when cg_run_test.c runs a generated
- * program: it is appended to step.c. Reads `in.bin` beside the executable: contents of all
- * params and inputs, how often micro runs, and which bytes of the arena are wanted; writes
+/* cg_harness.c -- stands in for the trainer's main loop when cg_agree.h runs a generated
+ * program: it is appended to step.c. Reads `in.bin` beside the executable: which of its sizes
+ * each named dimension has, contents of all params and inputs, how often micro runs, and which bytes of the arena are wanted; writes
  * to `out.bin` those bytes, gradients and trained parameters after the update.
  */
 #include <stdio.h>
@@ -25,13 +25,37 @@ get_int(FILE *f)
 static size_t
 size_of(rt_dtype t)
 {
-    return t == RT_F32 ? 4 : t == RT_I64 ? 8 : 1;
+    return t == RT_F32 ? 4 : t == RT_I64 ? 8 : t == RT_BOOL ? 1 : 2;
 }
 
 static char *
 place(rt_run *run, rt_class cls, const rt_param *p)
 {
     return run->base[cls][p->unit] + p->offset;
+}
+
+/* Contents of the param, and its image. */
+static void
+get_param(rt_run *run, const rt_param *p, FILE *in)
+{
+    char *x = place(run, p->cls, p);
+    get(in, x, (size_t)p->n * size_of(p->dtype));
+    if (p->image >= 0)
+        rt_convert(run->compute, run->base[RT_IMAGE][p->unit] + p->image,
+                   p->image_dtype, x, p->dtype, p->n);
+}
+
+/* Sizes of named dimensions; without one, its number is 0. */
+static void
+set_sizes(rt_run *run, const rt_program *p, FILE *in)
+{
+    int at[RT_NSYMS];
+    for (int i = 0; i < RT_NSYMS; i++) {
+        at[i] = (int)get_int(in);
+        if (at[i] && at[i] >= p->nsize[i])
+            exit(4);
+    }
+    rt_set_sizes(run, at);
 }
 
 static void
@@ -43,8 +67,9 @@ fill(rt_run *run, const rt_program *p, FILE *in)
             run->base[k][u] = rt_alloc((size_t)p->unit_bytes[u][k] + RT_ALIGN);
     }
     for (int i = 0; i < p->nparam; i++)
-        get(in, place(run, p->param[i].cls, &p->param[i]),
-            (size_t)p->param[i].n * size_of(p->param[i].dtype));
+        get_param(run, &p->param[i], in);
+    if (p->scaled)
+        *(float *)run->base[RT_SCALER][0] = 65536;
     run->input = calloc((size_t)p->ninput, sizeof(void *));
     for (int i = 0; i < p->ninput; i++) {
         rt_input_role role = p->input[i].role;
@@ -103,6 +128,7 @@ rt_main(int argc, char **argv, const rt_program *p)
                            .eps = 1e-8,
                            .max_norm = 0.5,
                            .step = 1};
+    set_sizes(&run, p, in);
     fill(&run, p, in);
     for (int64_t n = get_int(in); n > 0; n--)
         p->micro(&run);

@@ -1,0 +1,146 @@
+/* cg_low_test.c -- generated programs against the interpreter: elements of the low types, and
+ * rows whose number varies.
+ *
+ * The interpreter rounds every result, a kernel only what it stores, so tolerances are a few
+ * steps of the type. What is only moved or converted must be equal.
+ */
+#include "cg_agree.h"
+
+/* text with every TYPE in it as bf16, then as f16. */
+static void
+agree_low(const char *text, double bf16, double f16)
+{
+    static const char *const type[] = {"bf16", "f16"};
+    for (int i = 0; i < 2; i++) {
+        ef_arena *a = ef_arena_new();
+        ef_buf b = {.arena = a};
+        const char *at = text;
+        for (const char *p; (p = strstr(at, "TYPE")); at = p + 4)
+            ef_putf(&b, "%.*s%s", (int)(p - at), at, type[i]);
+        ef_puts(&b, at);
+        agree(b.s, 1, i ? f16 : bf16);
+        ef_arena_free(a);
+    }
+}
+
+TEST(low_elements_are_moved_and_converted_exactly)
+{
+    agree_low(PLANNED_NEXT
+              "param $a : TYPE[2,3,4] frozen unit=0 normal\n"
+              "param $f : f32[2,3,4] frozen unit=0 normal\n"
+              "param $n : i64[6] const unit=0 = 3 -7 0 5 -1 70\n"
+              "param $k : i64[3] const unit=0 = 2 0 2\n"
+              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+              "  %t = transpose $a {perm=[2,0,1]} : TYPE[4,2,3]\n"
+              "  %c = concat $a, $a {axis=1} : TYPE[2,6,4]\n"
+              "  %s = slice %c {axis=1, start=5, step=-2} : TYPE[2,2,4]\n"
+              "  %u = unslice $a {axis=1, start=1} : TYPE[2,5,4]\n"
+              "  %g = gather $a, $k {axis=1} : TYPE[2,3,4]\n"
+              "  %v = reshape $a : TYPE[6,4]\n"
+              "  %w = cast %v : f32[6,4]\n"
+              "  %x = cast $f : TYPE[2,3,4]\n"
+              "  %y = cast %x : f32[2,3,4]\n"
+              "  %z = cast $n : TYPE[6]\n"
+              "  %m = cast %z : i64[6]\n"
+              "  %o = gt $a, %x : bool[2,3,4]\n"
+              "  %e = where %o, $a, %x : TYPE[2,3,4]\n"
+              "  ret %t, %c, %s, %u, %g, %w, %x, %z, %m, %o, %e\n}\n",
+              0, 0);
+}
+
+TEST(low_elementwise_kernels)
+{
+    agree_low(PLANNED_NEXT
+              "param $a : TYPE[5,9001] frozen unit=0 normal\n"
+              "param $b : TYPE[9001] frozen unit=0 normal\n"
+              "param $c : f32[5,9001] frozen unit=0 normal\n"
+              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+              "  %k = const {value=40} : TYPE[]\n"
+              "  %x = mul $a, %k : TYPE[5,9001]\n"
+              "  %y = mul $b, %k : TYPE[9001]\n"
+              "  %s = add %x, %y : TYPE[5,9001]\n"
+              "  %g = gelu %s : TYPE[5,9001]\n"
+              "  %d = gelu_d %x, %s : TYPE[5,9001]\n"
+              "  %f = cast %g : f32[5,9001]\n"
+              "  %r = add $c, %f : f32[5,9001]\n"
+              "  ret %s, %g, %d, %r\n}\n",
+              1e-2, 2e-3);
+}
+
+TEST(low_products)
+{
+    agree_low(
+        PLANNED_NEXT
+        "param $x : TYPE[2,4,6] frozen unit=0 normal\n"
+        "param $w : TYPE[6,9] frozen unit=0 normal\n"
+        "param $wt : TYPE[9,6] frozen unit=0 normal\n"
+        "param $b : f32[9] frozen unit=0 normal\n"
+        "param $A : TYPE[2,6] frozen unit=0 normal\n"
+        "param $B : TYPE[3,2] frozen unit=0 normal\n"
+        "param $m : TYPE[2,6,5] frozen unit=0 normal\n"
+        "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+        "  %y = linear $x, $w, $b : TYPE[2,4,9]\n"
+        "  %z = linear $x, $wt, $b {tb=1, to=\"f32\"} : f32[2,4,9]\n"
+        "  %dw = linear_dw $x, %y : f32[6,9]\n"
+        "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
+        "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
+        "  %u = lora_add %y, %t, $B {start=3, by=0.5} : TYPE[2,4,9]\n"
+        "  %dt = lora_dt %u, $B {start=6, by=2} : TYPE[2,4,2]\n"
+        "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
+        "  %p = matmul $x, $m : TYPE[2,4,5]\n"
+        "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
+        "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q\n}\n",
+        1e-2, 2e-3);
+}
+
+TEST(low_norms_embeddings_and_sums)
+{
+    agree_low(
+        PLANNED_NEXT
+        "param $x : f32[2,3,8] frozen unit=0 normal\n"
+        "param $l : TYPE[2,3,8] frozen unit=0 normal\n"
+        "param $e : TYPE[9,8] frozen unit=0 normal\n"
+        "param $g : f32[8] frozen unit=0 normal\n"
+        "param $c : f32[1,3,4] frozen unit=0 normal\n"
+        "func $step(%i : i64[2,3]) {\n@b: fwd unit=0\n"
+        "  %y, %m, %r = layernorm $x, $g, $g {eps=1e-05, to=\"TYPE\"} : TYPE[2,3,8], "
+        "f32[2,3], f32[2,3]\n"
+        "  %dx = layernorm_dx $l, $x, $g, %m, %r : f32[2,3,8]\n"
+        "  %dw, %db = layernorm_dwb $l, $x, %m, %r : f32[8], f32[8]\n"
+        "  %z, %s = rmsnorm $l, $g {eps=1e-05} : TYPE[2,3,8], f32[2,3]\n"
+        "  %dz = rmsnorm_dx %y, $l, $g, %s : TYPE[2,3,8]\n"
+        "  %dg = rmsnorm_dw %y, $l, %s : f32[8]\n"
+        "  %em = embed $e, %i {to=\"f32\"} : f32[2,3,8]\n"
+        "  %el = embed $e, %i : TYPE[2,3,8]\n"
+        "  %de = embed_grad $l, %i : f32[9,8]\n"
+        "  %sum = reduce_sum $l {axes=[0,1], to=\"f32\"} : f32[8]\n"
+        "  %turn = rotary $l, $c, $c {heads=2} : TYPE[2,3,8]\n"
+        "  ret %y, %m, %r, %dx, %dw, %db, %z, %s, %dz, %dg, %em, %el, %de, %sum, "
+        "%turn\n}\n",
+        1e-2, 2e-3);
+}
+
+TEST(low_attention_and_heads)
+{
+    agree_low(
+        PLANNED_NEXT
+        "meta input.targets \"labels\"\nmeta input.mask \"mask\"\n"
+        "param $x : TYPE[2,5,24] frozen unit=0 normal\n"
+        "param $dy : TYPE[2,5,8] frozen unit=0 normal\n"
+        "param $w : TYPE[8,7] frozen unit=0 normal\n"
+        "param $b : f32[7] frozen unit=0 normal\n"
+        "func $step(%mask : i64[2,5], %targets : i64[2,5], %scale : f32[]) {\n"
+        "@b: fwd unit=0\n"
+        "  %big = const {value=40} : TYPE[]\n"
+        "  %q = mul $x, %big : TYPE[2,5,24]\n"
+        "  %y, %l = attention %q, %q, %q, %mask {heads=2, kv_heads=2, head_dim=4, "
+        "scale=0.5, causal=1, ko=8, vo=16} : TYPE[2,5,8], f32[2,2,5]\n"
+        "  %dq = attention_grad $dy, %q, %q, %q, %y, %l, %mask {heads=2, kv_heads=2, "
+        "head_dim=4, scale=0.5, causal=1, ko=8, vo=16} : TYPE[2,5,24]\n"
+        "  %loss, %dh, %dw, %dc = head_ce_grad %y, $w, %targets, %scale, $b {chunk=4, "
+        "wgrad=1, bgrad=1} : f32[], TYPE[2,5,8], f32[8,7], f32[7]\n"
+        "  %loss2, %right, %pred, %losses = head_ce %y, $w, %targets, %scale, $b "
+        "{chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n"
+        "  ret %y, %l, %dq, %loss, %dh, %dw, %dc, %loss2, %losses\n}\n",
+        3e-2, 4e-3);
+}
