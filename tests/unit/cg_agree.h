@@ -25,6 +25,7 @@ typedef struct trial {
     const char *text;
     int micro;           /* micro-batches before the update */
     double tol;          /* of differences, over the tensor's largest element */
+    bool bf16, fp16;     /* what the options say */
     const given *inputs; /* ends with a name NULL; NULL: none */
     int at[RT_NSYMS];    /* which of its sizes a named dimension has in the program, */
     int64_t live[RT_NSYMS]; /* and how many of its rows mean something */
@@ -44,15 +45,17 @@ typedef struct rig {
 /* ---- building ---- */
 
 static void
-rig_open(rig *r, const char *text)
+rig_open(rig *r, const trial *t)
 {
-    *r = (rig){.cfg = ef_config_default};
+    *r = (rig){.cfg = ef_config_default, .t = t};
+    r->cfg.bf16 = t->bf16;
+    r->cfg.fp16 = t->fp16;
     said_open(&r->s);
     r->cfg.threads = 2;
     r->cfg.argv_run = "test";
     r->cfg.cflags = "-O1 -march=native -Wextra -Wpedantic -Wshadow -Werror";
     r->s.ctx->cfg = &r->cfg;
-    r->m = ir_parse(r->s.ctx, "t.ir", text);
+    r->m = ir_parse(r->s.ctx, "t.ir", t->text);
     bool stopped = false,
          ok = r->m && !ir_verify(r->m) && pass_run(r->m, cg_target(r->s.ctx), &stopped);
     if (!ok)
@@ -292,13 +295,23 @@ run_program(rig *r)
     NEED(r->out != NULL);
 }
 
+static bool
+has_class(const ir_module *m, ir_pclass cls)
+{
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == cls)
+            return true;
+    return false;
+}
+
 /* Runs the module both ways: micro-batches, the update, then eval. */
 static void
 try_both(const trial *t)
 {
     rig r;
-    rig_open(&r, t->text);
-    r.t = t;
+    rig_open(&r, t);
+    CHECK(has_class(r.m, IR_IMAGE) == (t->bf16 || t->fp16));
+    CHECK(has_class(r.m, IR_SCALER) == t->fp16);
     build(&r);
     r.env = (ir_env){.arena = ef_arena_new()};
     r.env.hyper = (ir_hyper){.lr = 0.01,
@@ -335,5 +348,51 @@ agree(const char *text, int micro, double tol)
 #define PLANNED_NEXT                                                           \
     "efficc-ir 1 canon recognise task eval grad cse optim dce\nunit 0 \"u\"\n" \
     "meta input.i \"ids\"\n"
+
+static const char encoder[] =
+    "efficc-ir 1 canon recognise task\n"
+    "meta task \"seq-cls\"\nmeta labels \"3\"\n"
+    "unit 0 \"embeddings\"\nunit 1 \"layer.0\"\nunit 2 \"head\"\n"
+    "param $word : f32[9,8] train unit=0 normal\n"
+    "param $pos : f32[7,8] train unit=0 normal\n"
+    "param $at : i64[1,5] const unit=0 = 0 1 2 3 4\n"
+    "param $ln.w : f32[8] train unit=1 normal\n"
+    "param $ln.b : f32[8] train unit=1 zero\n"
+    "param $qkv.w : f32[8,24] train unit=1 normal\n"
+    "param $qkv.b : f32[24] train unit=1 normal\n"
+    "param $out.w : f32[8,8] train unit=1 normal\n"
+    "param $fc.w : f32[8,16] frozen unit=1 normal\n"
+    "param $fc2.w : f32[16,8] train unit=1 normal\n"
+    "param $cls.w : f32[3,8] train unit=2 normal\n"
+    "param $cls.b : f32[3] train unit=2 zero\n"
+    "func $step(%input_ids : i64[2,5], %attention_mask : i64[2,5], %targets : i64[2], "
+    "%scale : f32[]) {\n"
+    "@embeddings: fwd unit=0\n"
+    "  %e = embed $word, %input_ids : f32[2,5,8]\n"
+    "  %p = embed $pos, $at : f32[1,5,8]\n"
+    "  %h0 = add %e, %p : f32[2,5,8]\n"
+    "@layer.0: fwd unit=1\n"
+    "  %n, %mean, %rstd = layernorm %h0, $ln.w, $ln.b {eps=1e-05} : f32[2,5,8], "
+    "f32[2,5], "
+    "f32[2,5]\n"
+    "  %qkv = linear %n, $qkv.w, $qkv.b : f32[2,5,24]\n"
+    "  %a, %lse = attention %qkv, %qkv, %qkv, %attention_mask {heads=2, kv_heads=2, "
+    "head_dim=4, scale=0.5, causal=CAUSAL, ko=8, vo=16} : f32[2,5,8], f32[2,2,5]\n"
+    "  %o = linear %a, $out.w : f32[2,5,8]\n"
+    "  %h1 = add %h0, %o : f32[2,5,8]\n"
+    "  %fc = linear %h1, $fc.w : f32[2,5,16]\n"
+    "  %g = gelu %fc : f32[2,5,16]\n"
+    "  %m = linear %g, $fc2.w : f32[2,5,8]\n"
+    "  %h2 = add %h1, %m : f32[2,5,8]\n"
+    "@head: fwd unit=2\n";
+
+/* A small encoder that has passed task, with this head. */
+static inline const char *
+cg_model(ef_arena *a, const char *causal, const char *head)
+{
+    const char *cut = strstr(encoder, "CAUSAL");
+    return ef_printf(a, "%.*s%s%s%s}\n", (int)(cut - encoder), encoder, causal, cut + 6,
+                     head);
+}
 
 #endif

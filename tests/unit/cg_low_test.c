@@ -25,72 +25,69 @@ agree_low(const char *text, double bf16, double f16)
 
 TEST(low_elements_are_moved_and_converted_exactly)
 {
-    agree_low(PLANNED_NEXT
-              "param $a : TYPE[2,3,4] frozen unit=0 normal\n"
-              "param $f : f32[2,3,4] frozen unit=0 normal\n"
-              "param $n : i64[6] const unit=0 = 3 -7 0 5 -1 70\n"
-              "param $k : i64[3] const unit=0 = 2 0 2\n"
-              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
-              "  %t = transpose $a {perm=[2,0,1]} : TYPE[4,2,3]\n"
-              "  %c = concat $a, $a {axis=1} : TYPE[2,6,4]\n"
-              "  %s = slice %c {axis=1, start=5, step=-2} : TYPE[2,2,4]\n"
-              "  %u = unslice $a {axis=1, start=1} : TYPE[2,5,4]\n"
-              "  %g = gather $a, $k {axis=1} : TYPE[2,3,4]\n"
-              "  %v = reshape $a : TYPE[6,4]\n"
-              "  %w = cast %v : f32[6,4]\n"
-              "  %x = cast $f : TYPE[2,3,4]\n"
-              "  %y = cast %x : f32[2,3,4]\n"
-              "  %z = cast $n : TYPE[6]\n"
-              "  %m = cast %z : i64[6]\n"
-              "  %o = gt $a, %x : bool[2,3,4]\n"
-              "  %e = where %o, $a, %x : TYPE[2,3,4]\n"
-              "  ret %t, %c, %s, %u, %g, %w, %x, %z, %m, %o, %e\n}\n",
+    agree_low(PLANNED_NEXT "param $a : TYPE[2,3,4] frozen unit=0 normal\n"
+                           "param $f : f32[2,3,4] frozen unit=0 normal\n"
+                           "param $n : i64[6] const unit=0 = 3 -7 0 5 -1 70\n"
+                           "param $k : i64[3] const unit=0 = 2 0 2\n"
+                           "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+                           "  %t = transpose $a {perm=[2,0,1]} : TYPE[4,2,3]\n"
+                           "  %c = concat $a, $a {axis=1} : TYPE[2,6,4]\n"
+                           "  %s = slice %c {axis=1, start=5, step=-2} : TYPE[2,2,4]\n"
+                           "  %u = unslice $a {axis=1, start=1} : TYPE[2,5,4]\n"
+                           "  %g = gather $a, $k {axis=1} : TYPE[2,3,4]\n"
+                           "  %v = reshape $a : TYPE[6,4]\n"
+                           "  %w = cast %v : f32[6,4]\n"
+                           "  %x = cast $f : TYPE[2,3,4]\n"
+                           "  %y = cast %x : f32[2,3,4]\n"
+                           "  %z = cast $n : TYPE[6]\n"
+                           "  %m = cast %z : i64[6]\n"
+                           "  %o = gt $a, %x : bool[2,3,4]\n"
+                           "  %e = where %o, $a, %x : TYPE[2,3,4]\n"
+                           "  ret %t, %c, %s, %u, %g, %w, %x, %z, %m, %o, %e\n}\n",
               0, 0);
 }
 
 TEST(low_elementwise_kernels)
 {
-    agree_low(PLANNED_NEXT
-              "param $a : TYPE[5,9001] frozen unit=0 normal\n"
-              "param $b : TYPE[9001] frozen unit=0 normal\n"
-              "param $c : f32[5,9001] frozen unit=0 normal\n"
-              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
-              "  %k = const {value=40} : TYPE[]\n"
-              "  %x = mul $a, %k : TYPE[5,9001]\n"
-              "  %y = mul $b, %k : TYPE[9001]\n"
-              "  %s = add %x, %y : TYPE[5,9001]\n"
-              "  %g = gelu %s : TYPE[5,9001]\n"
-              "  %d = gelu_d %x, %s : TYPE[5,9001]\n"
-              "  %f = cast %g : f32[5,9001]\n"
-              "  %r = add $c, %f : f32[5,9001]\n"
-              "  ret %s, %g, %d, %r\n}\n",
+    agree_low(PLANNED_NEXT "param $a : TYPE[5,9001] frozen unit=0 normal\n"
+                           "param $b : TYPE[9001] frozen unit=0 normal\n"
+                           "param $c : f32[5,9001] frozen unit=0 normal\n"
+                           "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+                           "  %k = const {value=40} : TYPE[]\n"
+                           "  %x = mul $a, %k : TYPE[5,9001]\n"
+                           "  %y = mul $b, %k : TYPE[9001]\n"
+                           "  %s = add %x, %y : TYPE[5,9001]\n"
+                           "  %g = gelu %s : TYPE[5,9001]\n"
+                           "  %d = gelu_d %x, %s : TYPE[5,9001]\n"
+                           "  %f = cast %g : f32[5,9001]\n"
+                           "  %r = add $c, %f : f32[5,9001]\n"
+                           "  ret %s, %g, %d, %r\n}\n",
               1e-2, 2e-3);
 }
 
 TEST(low_products)
 {
-    agree_low(
-        PLANNED_NEXT
-        "param $x : TYPE[2,4,6] frozen unit=0 normal\n"
-        "param $w : TYPE[6,9] frozen unit=0 normal\n"
-        "param $wt : TYPE[9,6] frozen unit=0 normal\n"
-        "param $b : f32[9] frozen unit=0 normal\n"
-        "param $A : TYPE[2,6] frozen unit=0 normal\n"
-        "param $B : TYPE[3,2] frozen unit=0 normal\n"
-        "param $m : TYPE[2,6,5] frozen unit=0 normal\n"
-        "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
-        "  %y = linear $x, $w, $b : TYPE[2,4,9]\n"
-        "  %z = linear $x, $wt, $b {tb=1, to=\"f32\"} : f32[2,4,9]\n"
-        "  %dw = linear_dw $x, %y : f32[6,9]\n"
-        "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
-        "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
-        "  %u = lora_add %y, %t, $B {start=3, by=0.5} : TYPE[2,4,9]\n"
-        "  %dt = lora_dt %u, $B {start=6, by=2} : TYPE[2,4,2]\n"
-        "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
-        "  %p = matmul $x, $m : TYPE[2,4,5]\n"
-        "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
-        "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q\n}\n",
-        1e-2, 2e-3);
+    agree_low(PLANNED_NEXT
+              "param $x : TYPE[2,4,6] frozen unit=0 normal\n"
+              "param $w : TYPE[6,9] frozen unit=0 normal\n"
+              "param $wt : TYPE[9,6] frozen unit=0 normal\n"
+              "param $b : f32[9] frozen unit=0 normal\n"
+              "param $A : TYPE[2,6] frozen unit=0 normal\n"
+              "param $B : TYPE[3,2] frozen unit=0 normal\n"
+              "param $m : TYPE[2,6,5] frozen unit=0 normal\n"
+              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+              "  %y = linear $x, $w, $b : TYPE[2,4,9]\n"
+              "  %z = linear $x, $wt, $b {tb=1, to=\"f32\"} : f32[2,4,9]\n"
+              "  %dw = linear_dw $x, %y : f32[6,9]\n"
+              "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
+              "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
+              "  %u = lora_add %y, %t, $B {start=3, by=0.5} : TYPE[2,4,9]\n"
+              "  %dt = lora_dt %u, $B {start=6, by=2} : TYPE[2,4,2]\n"
+              "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
+              "  %p = matmul $x, $m : TYPE[2,4,5]\n"
+              "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
+              "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q\n}\n",
+              1e-2, 2e-3);
 }
 
 TEST(low_norms_embeddings_and_sums)
@@ -143,4 +140,37 @@ TEST(low_attention_and_heads)
         "{chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n"
         "  ret %y, %l, %dq, %loss, %dh, %dw, %dc, %loss2, %losses\n}\n",
         3e-2, 4e-3);
+}
+
+/* ---- training ---- */
+
+static const char classifier[] =
+    "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
+    "  %pooled = reshape %first : f32[2,8]\n"
+    "  %t = tanh %pooled : f32[2,8]\n"
+    "  %logits = linear %t, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
+    "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : f32[], i64[], "
+    "f32[2,3], f32[2]\n  ret %loss\n";
+
+TEST(a_classifier_trains_in_either_precision)
+{
+    ef_arena *a = ef_arena_new();
+    const char *text = cg_model(a, "0", classifier);
+    try_both(&(trial){.text = text, .micro = 2, .tol = 3e-2, .bf16 = true});
+    try_both(&(trial){.text = text, .micro = 2, .tol = 4e-3, .fp16 = true});
+    ef_arena_free(a);
+}
+
+TEST(a_tied_head_trains_in_either_precision)
+{
+    ef_arena *a = ef_arena_new();
+    char *text = ef_strdup(
+        a, cg_model(a, "1",
+                    "  %loss, %right, %pred, %losses = head_ce %h2, $word, %targets, "
+                    "%scale {tb=1, chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n"
+                    "  ret %loss\n"));
+    memcpy(strstr(text, "%targets : i64[2],"), "%targets:i64[2,5],", 18);
+    try_both(&(trial){.text = text, .micro = 2, .tol = 3e-2, .bf16 = true});
+    try_both(&(trial){.text = text, .micro = 2, .tol = 4e-3, .fp16 = true});
+    ef_arena_free(a);
 }

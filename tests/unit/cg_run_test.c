@@ -238,62 +238,17 @@ TEST(gradients_that_are_not_added)
 
 /* ---- training ---- */
 
-static const char encoder[] =
-    "efficc-ir 1 canon recognise task\n"
-    "meta task \"seq-cls\"\nmeta labels \"3\"\n"
-    "unit 0 \"embeddings\"\nunit 1 \"layer.0\"\nunit 2 \"head\"\n"
-    "param $word : f32[9,8] train unit=0 normal\n"
-    "param $pos : f32[7,8] train unit=0 normal\n"
-    "param $at : i64[1,5] const unit=0 = 0 1 2 3 4\n"
-    "param $ln.w : f32[8] train unit=1 normal\n"
-    "param $ln.b : f32[8] train unit=1 zero\n"
-    "param $qkv.w : f32[8,24] train unit=1 normal\n"
-    "param $qkv.b : f32[24] train unit=1 normal\n"
-    "param $out.w : f32[8,8] train unit=1 normal\n"
-    "param $fc.w : f32[8,16] frozen unit=1 normal\n"
-    "param $fc2.w : f32[16,8] train unit=1 normal\n"
-    "param $cls.w : f32[3,8] train unit=2 normal\n"
-    "param $cls.b : f32[3] train unit=2 zero\n"
-    "func $step(%input_ids : i64[2,5], %attention_mask : i64[2,5], %targets : i64[2], "
-    "%scale : f32[]) {\n"
-    "@embeddings: fwd unit=0\n"
-    "  %e = embed $word, %input_ids : f32[2,5,8]\n"
-    "  %p = embed $pos, $at : f32[1,5,8]\n"
-    "  %h0 = add %e, %p : f32[2,5,8]\n"
-    "@layer.0: fwd unit=1\n"
-    "  %n, %mean, %rstd = layernorm %h0, $ln.w, $ln.b {eps=1e-05} : f32[2,5,8], "
-    "f32[2,5], "
-    "f32[2,5]\n"
-    "  %qkv = linear %n, $qkv.w, $qkv.b : f32[2,5,24]\n"
-    "  %a, %lse = attention %qkv, %qkv, %qkv, %attention_mask {heads=2, kv_heads=2, "
-    "head_dim=4, scale=0.5, causal=CAUSAL, ko=8, vo=16} : f32[2,5,8], f32[2,2,5]\n"
-    "  %o = linear %a, $out.w : f32[2,5,8]\n"
-    "  %h1 = add %h0, %o : f32[2,5,8]\n"
-    "  %fc = linear %h1, $fc.w : f32[2,5,16]\n"
-    "  %g = gelu %fc : f32[2,5,16]\n"
-    "  %m = linear %g, $fc2.w : f32[2,5,8]\n"
-    "  %h2 = add %h1, %m : f32[2,5,8]\n"
-    "@head: fwd unit=2\n";
-
-static const char *
-model(ef_arena *a, const char *causal, const char *head)
-{
-    const char *cut = strstr(encoder, "CAUSAL");
-    return ef_printf(a, "%.*s%s%s%s}\n", (int)(cut - encoder), encoder, causal, cut + 6,
-                     head);
-}
-
 TEST(a_classifier_trains_as_in_the_interpreter)
 {
     ef_arena *a = ef_arena_new();
-    agree(model(a, "0",
-                "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
-                "  %pooled = reshape %first : f32[2,8]\n"
-                "  %t = tanh %pooled : f32[2,8]\n"
-                "  %logits = linear %t, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
-                "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
-                "f32[], i64[], "
-                "f32[2,3], f32[2]\n  ret %loss\n"),
+    agree(cg_model(a, "0",
+                   "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
+                   "  %pooled = reshape %first : f32[2,8]\n"
+                   "  %t = tanh %pooled : f32[2,8]\n"
+                   "  %logits = linear %t, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
+                   "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
+                   "f32[], i64[], "
+                   "f32[2,3], f32[2]\n  ret %loss\n"),
           1, 2e-5);
     ef_arena_free(a);
 }
@@ -302,12 +257,12 @@ TEST(a_regression_trains_as_in_the_interpreter)
 {
     ef_arena *a = ef_arena_new();
     char *text = ef_strdup(
-        a, model(a, "0",
-                 "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
-                 "  %pooled = reshape %first : f32[2,8]\n"
-                 "  %y = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
-                 "  %loss, %losses = mse %y, %values, %scale : f32[], f32[2]\n"
-                 "  ret %loss\n"));
+        a, cg_model(a, "0",
+                    "  %first = slice %h2 {axis=1} : f32[2,1,8]\n"
+                    "  %pooled = reshape %first : f32[2,8]\n"
+                    "  %y = linear %pooled, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
+                    "  %loss, %losses = mse %y, %values, %scale : f32[], f32[2]\n"
+                    "  ret %loss\n"));
     memcpy(strstr(text, "%targets : i64[2],"), "%values:f32[2,3], ", 18);
     agree(text, 2, 2e-5);
     ef_arena_free(a);
@@ -316,12 +271,12 @@ TEST(a_regression_trains_as_in_the_interpreter)
 TEST(micro_batches_add_up)
 {
     ef_arena *a = ef_arena_new();
-    agree(model(a, "1",
-                "  %mean.1 = reduce_mean %h2 {axes=[1]} : f32[2,8]\n"
-                "  %logits = linear %mean.1, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
-                "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
-                "f32[], i64[], "
-                "f32[2,3], f32[2]\n  ret %loss\n"),
+    agree(cg_model(a, "1",
+                   "  %mean.1 = reduce_mean %h2 {axes=[1]} : f32[2,8]\n"
+                   "  %logits = linear %mean.1, $cls.w, $cls.b {tb=1} : f32[2,3]\n"
+                   "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : "
+                   "f32[], i64[], "
+                   "f32[2,3], f32[2]\n  ret %loss\n"),
           3, 2e-5);
     ef_arena_free(a);
 }
@@ -330,10 +285,10 @@ TEST(a_tied_head_trains_as_in_the_interpreter)
 {
     ef_arena *a = ef_arena_new();
     char *text = ef_strdup(
-        a, model(a, "1",
-                 "  %loss, %right, %pred, %losses = head_ce %h2, $word, %targets, "
-                 "%scale {tb=1, "
-                 "chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n  ret %loss\n"));
+        a, cg_model(a, "1",
+                    "  %loss, %right, %pred, %losses = head_ce %h2, $word, %targets, "
+                    "%scale {tb=1, "
+                    "chunk=4} : f32[], i64[], i64[2,5], f32[2,5]\n  ret %loss\n"));
     memcpy(strstr(text, "%targets : i64[2],"), "%targets:i64[2,5],", 18);
     agree(text, 2, 2e-5);
     ef_arena_free(a);
