@@ -112,8 +112,10 @@ check_sized(rt_program *p, rt_gemm_desc *d, const rt_gemm_desc *sized, const int
         NEED(d->scratch >= 0);
         rt_stream *s = kt_open(p, kt_threads[team]);
         rt_run run = {.program = p, .compute = s};
-        if (at)
+        if (at) {
             rt_set_sizes(&run, at);
+            CHECK(run.size[RT_ROWS] == p->size[RT_ROWS][at[RT_ROWS]]);
+        }
         out[team] = kt_bytes(o.nc * kt_size(d->c));
         memcpy(out[team], o.lc, (size_t)(o.nc * kt_size(d->c)));
         rt_gemm(s, 0, out[team], o.la, o.lb, o.bias, kt_bytes(d->scratch));
@@ -224,6 +226,12 @@ TEST(threads_do_not_change_a_large_product)
         }
 }
 
+TEST(what_this_machine_computes)
+{
+    CHECK(rt_computes(RT_F32) && !rt_computes(RT_F16));
+    CHECK(!rt_computes(RT_BF16) || __builtin_cpu_supports("avx512bf16"));
+}
+
 TEST(a_plan_for_more_threads_serves_fewer)
 {
     rt_gemm_desc d = describe(&shapes[6], 0);
@@ -276,7 +284,7 @@ TEST(own_product_across_panels)
     static const shape z[] = {{2049, 40, 9, 0},  {15, 2050, 10, 0}, {20, 40, 769, 0},
                               {30, 33, 1600, 0}, {31, 33, 1537, 0}, {5, 2050, 1537, 0}};
     for (size_t i = 0; i < sizeof z / sizeof *z; i++)
-        for (unsigned form = 0; form < 16; form += z[i].k > 1536 ? 3 : 1) {
+        for (unsigned form = 0; form<16; form += z[i].k> 1536 ? 3 : 1) {
             rt_gemm_desc d = describe(&z[i], form);
             check_own(&d);
             d.a = d.b = d.c = form % 3 ? RT_BF16 : RT_F16;

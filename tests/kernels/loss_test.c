@@ -242,7 +242,7 @@ TEST(head_with_cross_entropy_in_chunks)
         {1, 1, 1, 1}, {10, 8, 33, 4}, {65, 20, 150, 64}, {40, 33, 2100, 512}};
     static const rt_dtype types[] = {RT_F32, RT_BF16, RT_F16};
     for (size_t i = 0; i < sizeof z / sizeof *z; i++)
-        for (int k = 0; k < 3 * 12; k += z[i][2] > 2000 ? 5 : 1) {
+        for (int k = 0; k<3 * 12; k += z[i][2]> 2000 ? 5 : 1) {
             head p = make(z[i], types[k % 3], k / 3);
             want w = reference(logits_of(&p), p.targets, p.d.rows, p.d.v);
             check_eval(&p, &w, 0.1f);
