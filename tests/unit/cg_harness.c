@@ -52,7 +52,7 @@ set_sizes(rt_run *run, const rt_program *p, FILE *in)
     int at[RT_NSYMS];
     for (int i = 0; i < RT_NSYMS; i++) {
         at[i] = (int)get_int(in);
-        if (at[i] && at[i] >= p->nsize[i])
+        if (p->nsize[i] && at[i] >= p->nsize[i])
             exit(4);
     }
     rt_set_sizes(run, at);
@@ -125,7 +125,7 @@ rt_main(int argc, char **argv, const rt_program *p)
                            .weight_decay = 0.1,
                            .beta1 = 0.9,
                            .beta2 = 0.999,
-                           .eps = 1e-8,
+                           .eps = 0.01, /* else small gradients decide by their sign */
                            .max_norm = 0.5,
                            .step = 1};
     set_sizes(&run, p, in);

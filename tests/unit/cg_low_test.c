@@ -174,3 +174,151 @@ TEST(a_tied_head_trains_in_either_precision)
     try_both(&(trial){.text = text, .micro = 2, .tol = 4e-3, .fp16 = true});
     ef_arena_free(a);
 }
+
+/* ---- rows ---- */
+
+/* Two samples of 5 positions, of which 3 and 2 are computed, one of each is supervised. */
+static const given two_samples[] = {
+    {"ids", (const int64_t[]){3, 1, 4, 8, 8, 2, 6, 8, 8, 8}},
+    {"row", (const int64_t[]){0, 1, 2, 5, 6, 0, 0, 0, 0, 0}},
+    {"position", (const int64_t[]){0, 1, 2, 0, 1, 0, 0, 0, 0, 0}},
+    {"offsets", (const int64_t[]){0, 3, 5}},
+    {"sup", (const int64_t[]){1, 4, 0, 0, 0, 0, 0, 0, 0, 0}},
+    {"targets",
+     (const int64_t[]){5, 2, -100, -100, -100, -100, -100, -100, -100, -100}},
+    {"pooled", (const int64_t[]){0, 3}},
+    {"keys", (const int64_t[]){0, 1, 2, 3, 4, 16777216, 16777217, 16777218, 16777219,
+                               16777220}},
+    {"key", (const int64_t[]){123456789}},
+    {NULL, NULL}};
+
+#define ROWS_META                                                                     \
+    "meta sizes.rows \"3 6 10\"\nmeta sizes.sup \"2 4 10\"\nmeta input.ids \"ids\"\n" \
+    "meta input.row \"row\"\nmeta input.position \"position\"\nunit 0 \"u\"\n"        \
+    "meta input.sup \"sup\"\nmeta input.targets \"labels\"\n"                         \
+    "meta input.offsets \"offsets\"\nmeta input.pooled \"pooled\"\n"                  \
+    "meta input.keys \"keys\"\nmeta input.key \"key\"\n"
+
+/* With room for 5 rows and for no more than are needed, or for the most. */
+static void
+agree_rows(const char *text, double tol)
+{
+    for (int big = 0; big < 2; big++) {
+        trial t = {.text = text, .micro = 2, .tol = tol, .inputs = two_samples};
+        for (int sym = RT_ROWS; sym <= RT_SUP; sym++)
+            t.at[sym] = big ? 2 : sym == RT_ROWS ? 1 : 0;
+        t.live[RT_ROWS] = 5;
+        t.live[RT_SUP] = 2;
+        try_both(&t);
+        t.bf16 = true;
+        t.tol = 3e-2;
+        try_both(&t);
+    }
+}
+
+TEST(a_model_of_rows_trains)
+{
+    agree_rows(
+        "efficc-ir 1 canon recognise task\n" ROWS_META
+        "param $word : f32[9,8] train unit=0 normal\n"
+        "param $pos : f32[5,8] train unit=0 normal\n"
+        "param $g : f32[8] train unit=0 normal\n"
+        "param $b : f32[8] train unit=0 normal\n"
+        "param $w : f32[8,12] train unit=0 normal\n"
+        "param $c : f32[12] train unit=0 normal\n"
+        "param $A : f32[2,12] train unit=0 normal\n"
+        "param $B : f32[8,2] train unit=0 normal\n"
+        "param $h : f32[12,8] frozen unit=0 normal\n"
+        "param $v : f32[8,7] train unit=0 normal\n"
+        "func $step(%ids : i64[2,5], %row : i64[rows:10], %position : i64[rows:10], "
+        "%sup : i64[sup:10], %targets : i64[sup:10], %scale : f32[]) {\n"
+        "@b: fwd unit=0\n"
+        "  %flat = reshape %ids : i64[10]\n"
+        "  %i = gather %flat, %row {axis=0} : i64[rows:10]\n"
+        "  %e = embed $word, %i : f32[rows:10,8]\n"
+        "  %p = embed $pos, %position : f32[rows:10,8]\n"
+        "  %x = add %e, %p : f32[rows:10,8]\n"
+        "  %n, %mean, %rstd = layernorm %x, $g, $b {eps=1e-05} : f32[rows:10,8], "
+        "f32[rows:10], f32[rows:10]\n"
+        "  %f = linear %n, $w, $c : f32[rows:10,12]\n"
+        "  %a = gelu %f : f32[rows:10,12]\n"
+        "  %o = linear %a, $h : f32[rows:10,8]\n"
+        "  %t = linear %a, $A {tb=1} : f32[rows:10,2]\n"
+        "  %l = lora_add %o, %t, $B {by=2} : f32[rows:10,8]\n"
+        "  %y = add %x, %l : f32[rows:10,8]\n"
+        "  %s = gather %y, %sup {axis=0} : f32[sup:10,8]\n"
+        "  %loss, %right, %pred, %losses = head_ce %s, $v, %targets, %scale {chunk=4} "
+        ": "
+        "f32[], i64[], i64[sup:10], f32[sup:10]\n"
+        "  ret %loss\n}\n",
+        2e-5);
+}
+
+TEST(a_classifier_of_rows_trains)
+{
+    agree_rows(
+        "efficc-ir 1 canon recognise task\n" ROWS_META
+        "param $word : f32[9,8] train unit=0 normal\n"
+        "param $g : f32[8] train unit=0 normal\n"
+        "param $w : f32[8,12] train unit=0 normal\n"
+        "param $v : f32[6,7] train unit=0 normal\n"
+        "param $c : f32[7] train unit=0 normal\n"
+        "func $step(%ids : i64[2,5], %row : i64[rows:10], %keys : i64[2,5], %key : "
+        "i64[], %pooled : i64[2], %targets : i64[2], %scale : f32[]) {\n"
+        "@b: fwd unit=0\n"
+        "  %flat = reshape %ids : i64[10]\n"
+        "  %i = gather %flat, %row {axis=0} : i64[rows:10]\n"
+        "  %e = embed $word, %i : f32[rows:10,8]\n"
+        "  %kf = reshape %keys : i64[10]\n"
+        "  %k = gather %kf, %row {axis=0} : i64[rows:10]\n"
+        "  %d = dropout %e, %k, %key {p=0.25, site=1} : f32[rows:10,8]\n"
+        "  %n, %rms = rmsnorm %d, $g {eps=1e-05} : f32[rows:10,8], f32[rows:10]\n"
+        "  %f = linear %n, $w : f32[rows:10,12]\n"
+        "  %up = slice %f {axis=1} : f32[rows:10,6]\n"
+        "  %gate = slice %f {axis=1, start=6} : f32[rows:10,6]\n"
+        "  %act = silu %gate : f32[rows:10,6]\n"
+        "  %m = mul %up, %act : f32[rows:10,6]\n"
+        "  %both = concat %m, %up {axis=1} : f32[rows:10,12]\n"
+        "  %heads = reshape %both : f32[rows:10,2,6]\n"
+        "  %turned = transpose %heads {perm=[0,2,1]} : f32[rows:10,6,2]\n"
+        "  %sum = reduce_sum %turned {axes=[2]} : f32[rows:10,6]\n"
+        "  %first = gather %sum, %pooled {axis=0} : f32[2,6]\n"
+        "  %logits = linear %first, $v, $c : f32[2,7]\n"
+        "  %loss, %right, %prob, %losses = ce %logits, %targets, %scale : f32[], "
+        "i64[], "
+        "f32[2,7], f32[2]\n"
+        "  ret %loss\n}\n",
+        2e-5);
+}
+
+TEST(long_kernels_of_rows)
+{
+    static int64_t row[20000];
+    for (int i = 0; i < 20000; i++)
+        row[i] = i;
+    const given inputs[] = {{"row", row}, {NULL, NULL}};
+    static const char text[] =
+        "efficc-ir 1 canon recognise task eval grad cse optim dce\nunit 0 \"u\"\n"
+        "meta input.row \"row\"\nmeta sizes.rows \"4999 9001 20000\"\n"
+        "param $a : f32[20000] frozen unit=0 normal\n"
+        "param $b : f32[20000,3] frozen unit=0 normal\n"
+        "param $c : f32[3] frozen unit=0 normal\n"
+        "func $step(%row : i64[rows:20000]) {\n@b: fwd unit=0\n"
+        "  %x = gather $a, %row {axis=0} : f32[rows:20000]\n"
+        "  %y = gather $b, %row {axis=0} : f32[rows:20000,3]\n"
+        "  %u = exp %x : f32[rows:20000]\n"
+        "  %v = tanh %y : f32[rows:20000,3]\n"
+        "  %w = add %y, $c : f32[rows:20000,3]\n"
+        "  %col = reshape %u : f32[rows:20000,1]\n"
+        "  %z = mul %w, %col : f32[rows:20000,3]\n"
+        "  ret %u, %v, %z\n}\n";
+    for (int at = 0; at < 3; at++)
+        try_both(&(trial){.text = text,
+                          .micro = 1,
+                          .tol = 1e-6,
+                          .inputs = inputs,
+                          .at = {[RT_ROWS] = at},
+                          .live = {[RT_ROWS] = at == 0   ? 4999
+                                               : at == 1 ? 9001
+                                                         : 20000}});
+}
