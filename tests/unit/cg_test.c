@@ -353,6 +353,8 @@ TEST(weights_lie_aligned_behind_a_header)
     rig r;
     rig_open(&r, MODULE("param $b : bool[3] const unit=0 = 1 0 1\n"
                         "param $w : f32[2,2] frozen unit=0 = 1 -2.5 inf nan\n"
+                        "param $h : bf16[3] frozen unit=0 = 1 -2.5 0.1\n"
+                        "param $f : f16[2] frozen unit=0 = 0.1 70000\n"
                         "param $n : i64[2] const unit=0 = -5 7\n"
                         "param $z : f32[2] frozen unit=0 zero\n",
                         "  ret"));
@@ -363,22 +365,34 @@ TEST(weights_lie_aligned_behind_a_header)
     NEED(data != NULL && n > 8);
     uint64_t size = 0;
     memcpy(&size, data, 8);
-    NEED(size % 8 == 0 && n == 8 + size + 16 + 16 + 3);
+    NEED(size % 8 == 0 && n == 8 + size + 16 + 16 + 6 + 4 + 3);
     cJSON *header = cJSON_ParseWithLength(data + 8, size);
     NEED(header != NULL);
-    CHECK(cJSON_GetArraySize(header) == 4); /* zeros are the trainer's business */
+    CHECK(cJSON_GetArraySize(header) == 6); /* zeros are the trainer's business */
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx",
-             (unsigned long long)XXH3_64bits(data + 8 + size, 16 + 16 + 3));
+             (unsigned long long)XXH3_64bits(data + 8 + size, 16 + 16 + 6 + 4 + 3));
     const cJSON *meta = cJSON_GetObjectItem(header, "__metadata__");
     CHECK_STR(cJSON_GetObjectItem(meta, RT_BASE_HASH)->valuestring, hash);
     const cJSON *w = cJSON_GetObjectItem(header, "w");
     CHECK_STR(cJSON_GetObjectItem(w, "dtype")->valuestring, "F32");
     CHECK(cJSON_GetArrayItem(cJSON_GetObjectItem(w, "data_offsets"), 0)->valueint ==
           16);
+    CHECK_STR(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(header, "h"), "dtype")->valuestring,
+        "BF16");
+    CHECK_STR(
+        cJSON_GetObjectItem(cJSON_GetObjectItem(header, "f"), "dtype")->valuestring,
+        "F16");
     cJSON_Delete(header);
     int64_t ints[2];
     float floats[4];
+    uint16_t low[5];
+    memcpy(low, data + 8 + size + 32, sizeof low);
+    CHECK(low[0] == 0x3f80 && low[1] == 0xc020 && low[2] == 0x3dcd);
+    CHECK(low[3] == 0x2e66 && low[4] == 0x7c00); /* too large for f16 */
+    CHECK(said_has(&r.s,
+                   "warning: f has 1 elements of 2 that are infinite or no number"));
     memcpy(ints, data + 8 + size, sizeof ints);
     memcpy(floats, data + 8 + size + 16, sizeof floats);
     CHECK(ints[0] == -5 && ints[1] == 7);
@@ -445,6 +459,42 @@ TEST(whole_module_names_stand_where_a_part_says_too_much)
     rig_close(&r);
 }
 
+TEST(images_and_the_scaler_have_places)
+{
+    rig r;
+    rig_open(
+        &r,
+        MODULE("param $u : f32[40] train unit=0 normal\n"
+               "param $w : f32[2,5] frozen unit=0 normal\n"
+               "param $u.grad : f32[40] grad unit=0 of=$u\n"
+               "param $u.h : f16[40] image unit=0 of=$u\n"
+               "param $w.h : f16[2,5] image unit=0 of=$w\n"
+               "param $scaler : f32[4] scaler unit=0\n"
+               "meta precision \"fp16\"\n",
+               "  %a = cast $w.h : f32[2,5]\n  %s = softmax %a : f32[2,5]\n  ret %s"));
+    CHECK(plan_and_emit(&r));
+    char *plan = read_text(&r, "src/plan.h"), *step = read_text(&r, "src/step.c");
+    char *json = read_text(&r, "plan.json");
+    NEED(plan && step && json);
+    CHECK(strstr(plan, "#define w_w_h ((rt_f16 *)(run->base[RT_IMAGE][0] + 128))") !=
+          NULL);
+    CHECK(strstr(plan, "#define w_scaler ((float *)(run->base[RT_SCALER][0] + 0))") !=
+          NULL);
+    CHECK(strstr(plan, ".image = 0, .image_dtype = RT_F16") != NULL);
+    CHECK(strstr(plan, ".image = 128, .image_dtype = RT_F16") != NULL);
+    CHECK(strstr(plan, "NPARAM = 2 ") != NULL);
+    CHECK(strstr(plan, "{192, 192, 192, 192, 64, 0, 192, 64}") != NULL);
+    CHECK(strstr(step, ".compute = RT_F16,\n    .scaled = true") != NULL);
+    cJSON *root = cJSON_Parse(json), *memory = cJSON_GetObjectItem(root, "memory");
+    NEED(memory != NULL);
+    CHECK(cJSON_GetObjectItem(memory, "images")->valueint == 192);
+    CHECK(cJSON_GetObjectItem(memory, "scaler")->valueint == 64);
+    CHECK(cJSON_GetObjectItem(memory, "total")->valueint ==
+          4 * 192 + 64 + 192 + 64 + cJSON_GetObjectItem(memory, "arena")->valueint);
+    cJSON_Delete(root);
+    rig_close(&r);
+}
+
 /* ---- what can not be done ---- */
 
 static void
@@ -478,6 +528,33 @@ TEST(element_types_without_kernels_are_refused)
         "implemented");
     refused(MODULE("param $w : i32[4] const unit=0 zero", "  ret"),
             "a parameter of type i32[4]");
+}
+
+TEST(named_dimensions_are_refused_where_their_size_would_be_baked_in)
+{
+#define OF_ROWS(meta, body)                                                         \
+    "efficc-ir 1 canon recognise task eval grad cse optim dce\nunit 0 \"u\"\n" meta \
+    "meta input.row \"row\"\nparam $w : f32[4,2] frozen unit=0 zero\n"              \
+    "func $step(%row : i64[rows:6]) {\n@b: fwd unit=0\n"                            \
+    "  %x = gather $w, %row {axis=0} : f32[rows:6,2]\n" body "}\n"
+    refused(OF_ROWS("meta sizes.rows \"2 6\"\n",
+                    "  %m = reduce_mean %x {axes=[0]} : f32[2]\n  ret %m\n"),
+            "reduce_mean can not be lowered to the cpu target: of a named dimension "
+            "there is only the sum");
+    refused(OF_ROWS("meta sizes.rows \"2 6\"\n",
+                    "  %t = transpose %x {perm=[1,0]} : f32[2,rows:6]\n  ret %t\n"),
+            "a named dimension does not stand first");
+    refused(OF_ROWS("meta sizes.rows \"2 6\"\n",
+                    "  %t = matmul %x, %x {tb=1} : f32[rows:6,rows:6]\n  ret %t\n"),
+            "matmul can not be lowered to the cpu target");
+    refused(OF_ROWS("", "  ret %x\n"), "meta sizes.rows does not list the sizes");
+    refused(OF_ROWS("meta sizes.rows \"6 2\"\n", "  ret %x\n"),
+            "meta sizes.rows does not list the sizes");
+    refused(OF_ROWS("meta sizes.rows \"2 5\"\n", "  ret %x\n"),
+            "meta sizes.rows does not list the sizes");
+    refused(OF_ROWS("meta sizes.rows \"1 2 3 4 5 6 7 8 9\"\n", "  ret %x\n"),
+            "meta sizes.rows does not list the sizes");
+#undef OF_ROWS
 }
 
 TEST(an_input_without_a_role_is_refused)
