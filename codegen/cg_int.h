@@ -166,6 +166,8 @@ int cg_saved_modules(cg *, const char ***);
 /* ---- planjson.c and weights.c: false: said why ---- */
 bool cg_plan_json(cg *, const char *dir);
 bool cg_weights(ir_module *, const char *dir);
+/* base_hash.c: RT_SOURCE_HASH; "": the trainer makes it, or needs none. */
+bool cg_base_hash(ir_module *, ef_arena *, char hex[17]);
 
 /* ---- build.c ---- */
 void cg_makefile(ef_ctx *, ef_buf *);

@@ -28,6 +28,7 @@ typedef struct out {
     void *piece;     /* PIECE elements as they are written */
     double *numbers; /* PIECE elements before they are converted */
     XXH3_state_t *hash;
+    char source[17]; /* RT_SOURCE_HASH; "": none */
 } out;
 
 static const ir_dtype order[] = {IR_I64, IR_F32, IR_BF16, IR_F16, IR_BOOL};
@@ -70,8 +71,10 @@ static bool
 write_header(out *o)
 {
     cJSON *header = cJSON_CreateObject();
-    cJSON_AddStringToObject(cJSON_AddObjectToObject(header, "__metadata__"),
-                            RT_BASE_HASH, no_hash);
+    cJSON *meta = cJSON_AddObjectToObject(header, "__metadata__");
+    cJSON_AddStringToObject(meta, RT_BASE_HASH, no_hash);
+    if (*o->source)
+        cJSON_AddStringToObject(meta, RT_SOURCE_HASH, o->source);
     int64_t at = 0;
     for (int k = 0; k < (int)EF_COUNT(order); k++)
         for (int i = 0; i < o->m->params.n; i++) {
@@ -214,8 +217,10 @@ cg_weights(ir_module *m, const char *dir)
     o.hash = XXH3_createState();
     EF_ASSERT(o.hash);
     XXH3_64bits_reset(o.hash);
-    o.f = fopen(o.path, "wb");
-    bool ok = o.f ? write_all(&o) : failed(&o);
+    bool ok = cg_base_hash(m, a, o.source);
+    o.f = ok ? fopen(o.path, "wb") : NULL;
+    if (ok)
+        ok = o.f ? write_all(&o) : failed(&o);
     if (o.f && fclose(o.f) && ok)
         ok = failed(&o);
     XXH3_freeState(o.hash);

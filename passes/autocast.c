@@ -284,14 +284,31 @@ fuse(autocast *a)
     }
 }
 
-/* A frozen weight that is only read through its image is that image. */
+/* Will a result hold the weight as the file has it? That of a whole model does, and adapters
+ * hold whole modules of which a part is trained. */
+static bool
+is_saved(const ir_module *m, const ir_param *w)
+{
+    const char *module = ir_param_module(m->ctx, w);
+    bool saved = !ir_meta_get(m, "lora.r");
+    for (int i = 0; i < m->params.n && !saved; i++) {
+        const ir_param *p = m->params.at[i];
+        saved = p->cls == IR_TRAIN && p->role == IR_BASE &&
+                ir_param_module(m->ctx, p) == module;
+    }
+    return saved;
+}
+
+/* A frozen weight that is only read through its image is that image, and where no result
+ * needs the numbers that it was rounded from. */
 static void
 settle_frozen(autocast *a)
 {
     ir_module *m = a->m;
     for (int i = m->params.n - 1; i >= 0; i--) {
         ir_param *p = m->params.at[i];
-        if (p->cls != IR_IMAGE || p->of->cls != IR_FROZEN || p->of->value->nuse)
+        if (p->cls != IR_IMAGE || p->of->cls != IR_FROZEN || p->of->value->nuse ||
+            is_saved(m, p->of))
             continue;
         ir_value *whole = p->of->value;
         whole->type = p->value->type;
