@@ -188,7 +188,10 @@ struct ir_module {
  *   labels     number of classes or values       pad        the graph's own pad id
  *   family     gpt2, bert, ...                   exporter   for the report
  *   input.X    role of argument X: ids mask types positions labels
- *              values scale keys key
+ *              values scale keys key row offsets position sup pooled
+ *   precision  fp32, bf16 or fp16                sizes.rows sizes.sup  of that named
+ *              dimension, ascending, by blanks; the last is the most
+ *   unpad.pin  position whose row is always computed; absent: none
  *   dropout.places  of the family, see families.def
  *   outputs    the graph's output names, in the order of the import's ret, by commas
  *   pool pool.mask head.input   of a new head, see fe_write_template()
