@@ -40,8 +40,9 @@ static bool
 compile(const char *dir, const char *name, const char *flags)
 {
     const char *log = fmt("%s/%s.log", dir, name);
-    int rc = run(log, "%s/efficc %s --fp32 --cflags '-O1 -march=native' -o %s/%s",
-                 BIN_DIR, flags, dir, name);
+    int rc = run(log, "%s/efficc %s %s --cflags '-O1 -march=native' -o %s/%s", BIN_DIR,
+                 flags, strstr(flags, "f16") || strstr(flags, "fp16") ? "" : "--fp32",
+                 dir, name);
     if (rc)
         printf("  efficc %s: %d: %.600s\n", flags, rc, text_read(log));
     return rc == 0;
@@ -183,6 +184,21 @@ TEST(padding_may_be_left_out)
         CHECK(train(dir, "padded", fmt("%d", i), "", loss[1]));
         CHECK_NEAR(apart(loss[0], loss[1]), 0, 1e-5);
         run("/dev/null", "rm -rf %s/rows %s/padded", dir, dir);
+    }
+}
+
+TEST(low_precisions_drop_the_same)
+{
+    static const char *const flags[] = {"--fp32", "--bf16", "--fp16"};
+    const char *dir = folder("bert-legacy17");
+    double loss[3][STEPS];
+    for (int i = 0; i < 3; i++) {
+        const char *name = flags[i] + 2;
+        NEED(compile(dir, name,
+                     fmt(CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT " %s",
+                         i ? flags[i] : "")));
+        CHECK(train(dir, name, "res", "", loss[i]));
+        CHECK_NEAR(apart(loss[i], loss[0]), 0, 0.05);
     }
 }
 
