@@ -7,6 +7,7 @@
  */
 #include "interp_int.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -170,6 +171,9 @@ typedef struct attn {
     bool causal;
     const double *q, *k, *v, *mask; /* mask [batch,seq]; NULL: none */
     const double *keys;             /* [batch,seq]; NULL: nothing is dropped */
+    /* of rows: the first row of each sample and the end, original positions; else NULL */
+    const double *offsets, *position;
+    int64_t row; /* the first one of the sample at hand, which has seq rows */
     ir_drop drop;
     double *p; /* scratch [seq,seq] of one head */
 } attn;
@@ -188,6 +192,7 @@ attn_of(const ir_ev *e, int first, int mask_at)
 {
     const ir_tensor *const *arg = e->arg + first;
     int64_t heads = ir_attr_int(e->op, IR_ATTR_heads, 1);
+    bool rows = arg[0]->type->rank == 2;
     attn a = {.batch = arg[0]->type->dim[0],
               .seq = arg[0]->type->dim[1],
               .heads = heads,
@@ -216,47 +221,81 @@ attn_of(const ir_ev *e, int first, int mask_at)
         narg -= 2;
     }
     a.mask = narg > mask_at ? e->arg[mask_at]->data : NULL;
-    a.p = EF_NEWN(e->scratch, double, a.seq *a.seq + 1);
+    if (rows) {
+        a.offsets = e->arg[mask_at + 1]->data;
+        a.position = e->arg[mask_at + 2]->data;
+        a.batch = ir_count(e->arg[mask_at + 1]) - 1;
+    }
     return a;
 }
 
-/* Where the columns of head h begin in the first row of batch b. */
-static int64_t
-q_at(const attn *a, int64_t b, int64_t h)
+/* Turns to sample b; false: the operands do not say which rows are its. */
+static bool
+sample(ir_ev *e, attn *a, int64_t b)
 {
-    return b * a->seq * a->ldq + a->qo + h * a->qs;
+    a->row = a->offsets ? (int64_t)a->offsets[b] : b * a->seq;
+    if (a->offsets)
+        a->seq = (int64_t)a->offsets[b + 1] - a->row;
+    if (a->row < 0 || a->seq < 0 ||
+        (a->offsets && a->row + a->seq > ir_rows(e->arg[0])))
+        return ir_ev_fail(e, "offsets %" PRId64 " and %" PRId64 " are no rows", a->row,
+                          a->row + a->seq);
+    a->p = EF_NEWN(e->scratch, double, a->seq * a->seq + 1);
+    return true;
+}
+
+/* Where log-sum-exp of the sample's row i and head h stands. */
+static int64_t
+lse_at(const attn *a, int64_t h, int64_t i)
+{
+    return a->offsets ? (a->row + i) * a->heads + h
+                      : (a->row / (a->seq + !a->seq) * a->heads + h) * a->seq + i;
 }
 
 static int64_t
-k_at(const attn *a, int64_t b, int64_t h)
+position_of(const attn *a, int64_t i)
 {
-    return b * a->seq * a->ldk + a->ko + h / a->group * a->ks;
+    return a->position ? (int64_t)a->position[a->row + i] : i;
+}
+
+/* Where the columns of head h begin in the first row of the sample. */
+static int64_t
+q_at(const attn *a, int64_t h)
+{
+    return a->row * a->ldq + a->qo + h * a->qs;
 }
 
 static int64_t
-v_at(const attn *a, int64_t b, int64_t h)
+k_at(const attn *a, int64_t h)
 {
-    return b * a->seq * a->ldv + a->vo + h / a->group * a->vs;
+    return a->row * a->ldk + a->ko + h / a->group * a->ks;
+}
+
+static int64_t
+v_at(const attn *a, int64_t h)
+{
+    return a->row * a->ldv + a->vo + h / a->group * a->vs;
 }
 
 static bool
-is_hidden(const attn *a, int64_t b, int64_t i, int64_t j)
+is_hidden(const attn *a, int64_t i, int64_t j)
 {
-    return (a->causal && j > i) || (a->window && j <= i - a->window) ||
-           (a->mask && a->mask[b * a->seq + j] == 0);
+    return (a->causal && j > i) ||
+           (a->window && position_of(a, j) <= position_of(a, i) - a->window) ||
+           (a->mask && a->mask[a->row + j] == 0);
 }
 
 /* Scores of head h into a->p, -inf where a mask hides the key. */
 static void
-scores(const attn *a, int64_t b, int64_t h, ef_arena *scratch)
+scores(const attn *a, int64_t h, ef_arena *scratch)
 {
     int64_t s = a->seq;
     memset(a->p, 0, (size_t)(s * s) * sizeof(double));
     ir_mm g = {s, s, a->d, false, true, a->scale, a->ldq, a->ldk, s};
-    ir_mm_run(&g, a->p, a->q + q_at(a, b, h), a->k + k_at(a, b, h), scratch);
+    ir_mm_run(&g, a->p, a->q + q_at(a, h), a->k + k_at(a, h), scratch);
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < s; j++)
-            if (is_hidden(a, b, i, j))
+            if (is_hidden(a, i, j))
                 a->p[i * s + j] = -INFINITY;
             else if (a->softcap > 0)
                 a->p[i * s + j] = a->softcap * tanh(a->p[i * s + j] / a->softcap);
@@ -278,7 +317,7 @@ softmax_row(double *p, int64_t n)
 
 /* What the weights p [seq,seq] of head h become under dropout; NULL: they stay. */
 static double *
-dropped(const attn *a, int64_t b, int64_t h, const double *p, ef_arena *scratch)
+dropped(const attn *a, int64_t h, const double *p, ef_arena *scratch)
 {
     int64_t s = a->seq;
     if (!a->keys)
@@ -286,8 +325,8 @@ dropped(const attn *a, int64_t b, int64_t h, const double *p, ef_arena *scratch)
     double *y = EF_NEWN(scratch, double, s *s + 1);
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < s; j++)
-            y[i * s + j] =
-                p[i * s + j] * ir_drop_factor(&a->drop, a->keys[b * s + i], j, h);
+            y[i * s + j] = p[i * s + j] * ir_drop_factor(&a->drop, a->keys[a->row + i],
+                                                         position_of(a, j), h);
     return y;
 }
 
@@ -295,19 +334,23 @@ bool
 ir_ev_attention(ir_ev *e)
 {
     attn a = attn_of(e, 0, 3);
-    int64_t s = a.seq, ldy = a.heads * a.d;
+    int64_t ldy = a.heads * a.d, count = ir_count(e->res[1]);
     ir_clear(e->res[0]);
-    for (int64_t b = 0; b < a.batch; b++)
-        for (int64_t h = 0; h < a.heads; h++) {
-            scores(&a, b, h, e->scratch);
+    for (int64_t i = 0; i < count; i++) /* of rows behind the last sample */
+        e->res[1]->data[i] = -INFINITY;
+    for (int64_t b = 0; b < a.batch; b++) {
+        if (!sample(e, &a, b))
+            return false;
+        for (int64_t h = 0, s = a.seq; h < a.heads; h++) {
+            scores(&a, h, e->scratch);
             for (int64_t i = 0; i < s; i++)
-                e->res[1]->data[(b * a.heads + h) * s + i] =
-                    softmax_row(a.p + i * s, s);
-            const double *p = dropped(&a, b, h, a.p, e->scratch);
+                e->res[1]->data[lse_at(&a, h, i)] = softmax_row(a.p + i * s, s);
+            const double *p = dropped(&a, h, a.p, e->scratch);
             ir_mm g = {s, a.d, s, false, false, 1, s, a.ldv, ldy};
-            ir_mm_run(&g, e->res[0]->data + b * s * ldy + h * a.d, p ? p : a.p,
-                      a.v + v_at(&a, b, h), e->scratch);
+            ir_mm_run(&g, e->res[0]->data + a.row * ldy + h * a.d, p ? p : a.p,
+                      a.v + v_at(&a, h), e->scratch);
         }
+    }
     return true;
 }
 
@@ -329,33 +372,33 @@ score_grads(const attn *a, double *ds, const double *slope, const double *dy,
 
 /* The gradients of one head, added to dq, dk, dv. */
 static void
-head_grad(ir_ev *e, const attn *a, int64_t b, int64_t h, double *const *d)
+head_grad(ir_ev *e, const attn *a, int64_t h, double *const *d)
 {
     int64_t s = a->seq, ldy = a->heads * a->d;
-    int64_t at = b * s * ldy + h * a->d;
+    int64_t at = a->row * ldy + h * a->d;
     const double *dy = e->arg[0]->data + at, *y = e->arg[4]->data + at;
-    const double *lse = e->arg[5]->data + (b * a->heads + h) * s;
+    const double *lse = e->arg[5]->data;
     double *ds = EF_NEWN(e->scratch, double, 2 * s * s + 1), *slope = ds + s * s;
-    scores(a, b, h, e->scratch);
+    scores(a, h, e->scratch);
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < s; j++) {
             double *p = a->p + i * s + j, t = a->softcap > 0 ? *p / a->softcap : 0;
             slope[i * s + j] = isinf(t) ? 0 : 1 - t * t;
-            *p = *p == -INFINITY ? 0 : exp(*p - lse[i]);
+            *p = *p == -INFINITY ? 0 : exp(*p - lse[lse_at(a, h, i)]);
         }
-    const double *p = dropped(a, b, h, a->p, e->scratch);
+    const double *p = dropped(a, h, a->p, e->scratch);
     ir_mm gv = {s, a->d, s, true, false, 1, s, ldy, a->ldv};
-    ir_mm_run(&gv, d[2] + v_at(a, b, h), p ? p : a->p, dy, e->scratch);
+    ir_mm_run(&gv, d[2] + v_at(a, h), p ? p : a->p, dy, e->scratch);
     ir_mm gp = {s, s, a->d, false, true, 1, ldy, a->ldv, s};
-    ir_mm_run(&gp, ds, dy, a->v + v_at(a, b, h), e->scratch);
-    p = dropped(a, b, h, ds, e->scratch);
+    ir_mm_run(&gp, ds, dy, a->v + v_at(a, h), e->scratch);
+    p = dropped(a, h, ds, e->scratch);
     if (p)
         memcpy(ds, p, (size_t)(s * s) * sizeof *ds);
     score_grads(a, ds, slope, dy, y);
     ir_mm gq = {s, a->d, s, false, false, a->scale, s, a->ldk, a->ldq};
-    ir_mm_run(&gq, d[0] + q_at(a, b, h), ds, a->k + k_at(a, b, h), e->scratch);
+    ir_mm_run(&gq, d[0] + q_at(a, h), ds, a->k + k_at(a, h), e->scratch);
     ir_mm gk = {s, a->d, s, true, false, a->scale, s, a->ldq, a->ldk};
-    ir_mm_run(&gk, d[1] + k_at(a, b, h), ds, a->q + q_at(a, b, h), e->scratch);
+    ir_mm_run(&gk, d[1] + k_at(a, h), ds, a->q + q_at(a, h), e->scratch);
 }
 
 bool
@@ -367,9 +410,12 @@ ir_ev_attention_grad(ir_ev *e)
         d[i] = e->res[i < e->op->nres ? i : 0]->data;
     for (int i = 0; i < e->op->nres; i++)
         ir_clear(e->res[i]);
-    for (int64_t b = 0; b < a.batch; b++)
+    for (int64_t b = 0; b < a.batch; b++) {
+        if (!sample(e, &a, b))
+            return false;
         for (int64_t h = 0; h < a.heads; h++)
-            head_grad(e, &a, b, h, d);
+            head_grad(e, &a, h, d);
+    }
     return true;
 }
 

@@ -58,8 +58,8 @@ check_qkv(ef_ctx *ctx, const ir_op *op, int at, heads *h)
     static const ir_attr_key offset[3] = {IR_ATTR_qo, IR_ATTR_ko, IR_ATTR_vo};
     static const ir_attr_key step[3] = {IR_ATTR_qs, IR_ATTR_ks, IR_ATTR_vs};
     const ir_type *q = arg(op, at);
-    if (q->rank != 3)
-        return ir_bad(ctx, op, at, "three dimensions, [B,S,columns]");
+    if (q->rank != 3 && q->rank != 2)
+        return ir_bad(ctx, op, at, "[B,S,columns], or [rows,columns]");
     for (int i = 0; i < 3; i++) {
         const ir_type *t = arg(op, at + i);
         const char *why = ir_need_rows(ctx, op, at + i);
@@ -113,10 +113,12 @@ ir_attention_packed(const ir_op *op, int at)
            !ir_columns_meet(&c[0], &c[2]);
 }
 
-/* Log-sum-exp of the rows of q [B,S,*]: [B,heads,S]. */
+/* Log-sum-exp of the rows of q [B,S,*]: [B,heads,S]; of [rows,*]: [rows,heads]. */
 static const ir_type *
 lse_type(ef_ctx *ctx, const ir_type *q, int64_t n)
 {
+    if (q->rank == 2)
+        return ir_type_with(ctx, ir_type_part(ctx, q, 0, 1, n), IR_F32);
     ir_type t = {.dtype = IR_F32, .rank = 3};
     t.dim[0] = q->dim[0], t.sym[0] = q->sym[0];
     t.dim[1] = n;
@@ -127,8 +129,30 @@ lse_type(ef_ctx *ctx, const ir_type *q, int64_t n)
 static const char *
 need_mask(ef_ctx *ctx, const ir_op *op, int i, const ir_type *q)
 {
-    const ir_type *want = ir_type_with(ctx, ir_type_part(ctx, q, 0, 2, -1), IR_I64);
+    const ir_type *want =
+        ir_type_with(ctx, ir_type_part(ctx, q, 0, q->rank - 1, -1), IR_I64);
     return ir_need_type(ctx, op, i, want);
+}
+
+/* The key mask, operand i, if there are so many, and what stands behind it where q is [rows,*]:
+ * first rows of the samples, positions. n: operands but for those of dropout. */
+static const char *
+need_context(ef_ctx *ctx, const ir_op *op, int i, int n, const ir_type *q)
+{
+    if (q->rank == 3 && n > i + 1)
+        return "a mask is all that may follow v where q is [B,S,columns]";
+    if (q->rank == 3)
+        return n > i ? need_mask(ctx, op, i, q) : NULL;
+    if (n != i + 3)
+        return "where q is [rows,columns] a mask, first rows of samples and positions "
+               "follow v";
+    const char *why = need_mask(ctx, op, i, q);
+    const ir_type *first = arg(op, i + 1);
+    if (!why && (first->rank != 1 || first->dtype != IR_I64 || first->sym[0] ||
+                 first->dim[0] < 1))
+        why = ir_bad(ctx, op, i + 1,
+                     "i64[N+1], the first row of each sample and the end");
+    return why ? why : need_mask(ctx, op, i + 2, q);
 }
 
 /* Operands but for keys and key, which stand last under p. */
@@ -160,13 +184,13 @@ sh_attention(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     if (plain_args(op) < 3)
         return "it lacks keys and key, operands for p";
     const char *why = check_qkv(ctx, op, 0, &h);
-    if (!why && plain_args(op) > 3)
-        why = need_mask(ctx, op, 3, q);
+    if (!why)
+        why = need_context(ctx, op, 3, plain_args(op), q);
     if (!why)
         why = need_keys(ctx, op, q);
     if (why)
         return why;
-    out[0] = ir_type_part(ctx, q, 0, 2, h.n * h.dim);
+    out[0] = ir_type_part(ctx, q, 0, q->rank - 1, h.n * h.dim);
     out[1] = lse_type(ctx, q, h.n);
     return NULL;
 }
@@ -181,14 +205,14 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const char *why = check_qkv(ctx, op, 1, &h);
     if (why)
         return why;
-    const ir_type *y = ir_type_part(ctx, q, 0, 2, h.n * h.dim);
+    const ir_type *y = ir_type_part(ctx, q, 0, q->rank - 1, h.n * h.dim);
     why = ir_need_type(ctx, op, 0, y);
     if (!why)
         why = ir_need_type(ctx, op, 4, y);
     if (!why)
         why = ir_need_type(ctx, op, 5, lse_type(ctx, q, h.n));
-    if (!why && plain_args(op) > 6)
-        why = need_mask(ctx, op, 6, q);
+    if (!why)
+        why = need_context(ctx, op, 6, plain_args(op), q);
     if (!why)
         why = need_keys(ctx, op, q);
     /* three are always right: values that were different may have become one */
@@ -210,13 +234,16 @@ sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     const char *why = ir_need_rows(ctx, op, 0);
     if (why)
         return why;
-    if (x->rank != 3)
-        return ir_bad(ctx, op, 0, "three dimensions, [B,S,columns]");
-    bool table = c->rank == 3 && c->dtype == IR_F32 && !c->sym[2] &&
+    if (x->rank != 3 && x->rank != 2)
+        return ir_bad(ctx, op, 0, "[B,S,columns], or [rows,columns]");
+    bool rows = x->rank == 2 && c->rank == 2 && c->dtype == IR_F32 && !c->sym[1] &&
+                ir_same_dims(c, 0, x, 0, 1) && last(c) % 2 == 0;
+    bool table =
+        rows || (x->rank == 3 && c->rank == 3 && c->dtype == IR_F32 && !c->sym[2] &&
                  (c->dim[0] == 1 || ir_same_dims(c, 0, x, 0, 1)) &&
-                 ir_same_dims(c, 1, x, 1, 1) && last(c) % 2 == 0;
+                 ir_same_dims(c, 1, x, 1, 1) && last(c) % 2 == 0);
     if (!table)
-        return ir_bad(ctx, op, 1, "a table [B or 1,S,r] for %s, r even",
+        return ir_bad(ctx, op, 1, "a table [B or 1,S,r], or [rows,r], for %s, r even",
                       ir_type_text(ctx, x));
     why = ir_need_type(ctx, op, 2, c);
     if (why)

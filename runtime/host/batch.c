@@ -2,6 +2,9 @@
  *
  * Short rows are padded; a batch that runs out of rows is filled up with empty ones: one
  * visible pad token (so that no attention row is without a key) and no target.
+ *
+ * A program that computes no padding gets, besides, which rows of [B,S] are real: those that
+ * the mask shows, those that are supervised and those at the position that the task reads.
  */
 #include "data_int.h"
 
@@ -116,13 +119,131 @@ fill(const filling *f, const rt_input *in, void *data, int64_t b)
     int64_t n = row_elements(in);
     if (in->role == RT_VALUES)
         fill_values(f, (float *)data + b * n, n);
+    else if (in->role == RT_TARGETS && in->vary)
+        fill_targets(f,
+                     (int64_t *)data + b * f->p->seq); /* made shorter by list_rows() */
     else if (in->role == RT_TARGETS && in->rank == 1)
         fill_class(f, (int64_t *)data + b);
     else if (in->role == RT_TARGETS)
         fill_targets(f, (int64_t *)data + b * n);
-    else if (in->role != RT_SCALE && in->role != RT_DROP_KEYS &&
-             in->role != RT_DROP_KEY)
+    else if (in->role == RT_IDS || in->role == RT_MASK || in->role == RT_TYPES ||
+             in->role == RT_POSITIONS)
         fill_tokens(f, in->role, (int64_t *)data + b * n);
+}
+
+/* ---- rows instead of padding ---- */
+
+typedef struct lists { /* inputs by role; NULL: the program has none */
+    const int64_t *mask;
+    int64_t *row, *offsets, *position, *sup, *targets, *pooled;
+    int64_t nrow, nsup;
+} lists;
+
+static lists
+lists_of(const rt_run *run)
+{
+    lists l = {0};
+    for (int i = 0; i < run->program->ninput; i++) {
+        const rt_input *in = &run->program->input[i];
+        int64_t *data = run->input[i];
+        switch (in->role) {
+        case RT_MASK:
+            l.mask = in->used ? data : NULL;
+            break;
+        case RT_ROW:
+            l.row = data;
+            break;
+        case RT_OFFSETS:
+            l.offsets = data;
+            break;
+        case RT_POSITION:
+            l.position = data;
+            break;
+        case RT_SUPERVISED:
+            l.sup = data;
+            break;
+        case RT_POOLED:
+            l.pooled = data;
+            break;
+        case RT_TARGETS:
+            l.targets = in->vary ? data : NULL;
+            break;
+        default:
+            break;
+        }
+    }
+    return l;
+}
+
+/* Rows of sample b, which has n tokens, go behind those that are listed. Targets move down to
+ * where nothing is waiting to be read. */
+static void
+list_sample(const rt_program *p, lists *l, int64_t b, int64_t n)
+{
+    l->offsets[b] = l->nrow;
+    for (int64_t t = 0; t < p->seq; t++) {
+        int64_t at = b * p->seq + t, target = l->targets ? l->targets[at] : RT_IGNORE;
+        bool seen = l->mask ? l->mask[at] != 0 : t < n;
+        if (!seen && target == RT_IGNORE && t != p->pin)
+            continue;
+        if (target != RT_IGNORE) {
+            l->sup[l->nsup] = l->nrow;
+            l->targets[l->nsup++] = target;
+        }
+        if (t == p->pin)
+            l->pooled[b] = l->nrow;
+        l->row[l->nrow] = at;
+        l->position[l->nrow++] = t;
+    }
+}
+
+/* Index of the smallest size of the plan that has room for n. */
+static int
+size_for(const rt_program *p, rt_sym sym, int64_t n)
+{
+    int i = 0;
+    while (i + 1 < p->nsize[sym] && p->size[sym][i] < n)
+        i++;
+    return i;
+}
+
+/* Ends the lists: what is behind them reads row 0, is not supervised and counts for nothing. */
+static void
+end_lists(rt_run *run, lists *l)
+{
+    const rt_program *p = run->program;
+    int64_t most = p->batch * p->seq;
+    int at[RT_NSYMS] = {0};
+    l->offsets[p->batch] = l->nrow;
+    at[RT_ROWS] = size_for(p, RT_ROWS, l->nrow);
+    at[RT_SUP] = size_for(p, RT_SUP, l->nsup);
+    for (int64_t i = l->nrow; i < most; i++)
+        l->row[i] = l->position[i] = 0;
+    for (int64_t i = l->nsup; l->sup && i < most; i++) {
+        l->sup[i] = 0;
+        l->targets[i] = RT_IGNORE;
+    }
+    rt_set_sizes(run, at);
+}
+
+int64_t
+rt_result_row(const rt_run *run, int64_t b, int64_t t)
+{
+    const rt_program *p = run->program;
+    lists l = lists_of(run);
+    int64_t want = b * p->seq + t, lo = 0, hi = 0;
+    if (!l.sup)
+        return want;
+    while (hi < p->batch * p->seq && l.targets[hi] != RT_IGNORE)
+        hi++;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (l.row[l.sup[mid]] < want)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
 int64_t
@@ -130,6 +251,7 @@ rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
 {
     static const rt_row empty = {0};
     const rt_program *p = run->program;
+    lists l = lists_of(run);
     int64_t tokens = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         filling f = {p, d, b < n ? rt_data_look(d, row[b]) : &empty};
@@ -138,7 +260,11 @@ rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
         tokens += rt_row_real(f.row);
         for (int i = 0; i < p->ninput; i++)
             fill(&f, &p->input[i], run->input[i], b);
+        if (l.row)
+            list_sample(p, &l, b, b < n ? f.row->n : 1);
     }
+    if (l.row)
+        end_lists(run, &l);
     return tokens;
 }
 

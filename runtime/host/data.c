@@ -40,7 +40,7 @@ rt_data_spec_of(const rt_program *p, rt_use use)
             in && strcmp(in->name, rt_field_name((rt_field)f)) ? in->name : NULL;
         s.high[f] = in ? in->limit : 0;
     }
-    if (targets && targets->rank == 1)
+    if (targets && targets->rank == 1 && !targets->vary)
         s.label = RT_LABEL_ROW;
     if (values) {
         s.label = RT_LABEL_VALUES;

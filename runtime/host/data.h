@@ -127,6 +127,9 @@ int64_t rt_inputs_bytes(const rt_program *);
  * token without a label has target 0, so that something is predicted; rt_data_label() knows
  * which labels are real. */
 int64_t rt_batch_fill(rt_run *, const rt_data *d, const int64_t *row, int64_t n);
+/* Which of the results that a token has one of each, in the batch that was filled last, belongs
+ * to position t of row b, which must have a target. */
+int64_t rt_result_row(const rt_run *, int64_t b, int64_t t);
 void rt_set_scale(rt_run *, double scale); /* the RT_SCALE input */
 /* RT_DROP_KEY of a step (from 0): below 2^52, as a double holds it. */
 int64_t rt_step_key(uint64_t seed, int64_t step);

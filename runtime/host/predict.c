@@ -49,7 +49,7 @@ token_losses(const sample *s, const float *loss, double *sum)
     for (int64_t t = 0; t + shift < s->length; t++) {
         if (rt_data_label(s->data, s->row, t + shift) == RT_IGNORE)
             continue;
-        *sum += (double)loss[s->b * s->run->program->seq + t];
+        *sum += (double)loss[rt_result_row(s->run, s->b, t)];
         n++;
     }
     return n;
@@ -121,10 +121,11 @@ static void
 put_tokens(rt_text *line, const sample *s, const float *prob, const int64_t *pred)
 {
     const rt_program *p = s->run->program;
-    int64_t n = p->labels ? p->labels : p->vocab, at = s->b * p->seq, id = -1;
+    int64_t n = p->labels ? p->labels : p->vocab, id = -1;
     rt_putf(line, "{\"label\": [");
     for (int64_t t = 0; t < s->length; t++) {
-        id = prob ? best_of(prob + (at + t) * n, n) : pred[at + t];
+        int64_t at = rt_result_row(s->run, s->b, t);
+        id = prob ? best_of(prob + at * n, n) : pred[at];
         rt_putf(line, "%s%lld", t ? ", " : "", (long long)id);
     }
     rt_putf(line, "]");
@@ -135,7 +136,7 @@ put_tokens(rt_text *line, const sample *s, const float *prob, const int64_t *pre
     rt_putf(line, ", \"probabilities\": [");
     for (int64_t t = 0; t < s->length; t++) {
         rt_putf(line, t ? ", " : "");
-        put_numbers(line, prob + (at + t) * n, n);
+        put_numbers(line, prob + rt_result_row(s->run, s->b, t) * n, n);
     }
     rt_putf(line, "]");
 }
