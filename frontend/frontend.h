@@ -32,9 +32,9 @@ void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
 
 /* ---- precision.c ---- */
 /* Settles bf16, fp16 and fp32, of which the options may have named one: for module m, on a
- * machine that multiplies in the types for which `computes` holds. Reports which and why. */
-void fe_precision(ef_ctx *, ef_config *, const ir_module *m,
-                  bool (*computes)(ir_dtype));
+ * machine that multiplies in the types for which `computes` holds. Returns a line for the report: which, and why. */
+const char *fe_precision(ef_ctx *, ef_config *, const ir_module *m,
+                         bool (*computes)(ir_dtype));
 
 /* ---- onnx_weights.c: the weights of a file alone ---- */
 /* A module without blocks, whose params are the file's weights as fe_import() names and ties

@@ -114,10 +114,11 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     fe_model *model = NULL;
     bool stopped = false;
     ir_module *m = read_input(ctx, &model);
-    if (m)
-        fe_precision(ctx, &cfg, m, target->computes);
+    const char *precision = m ? fe_precision(ctx, &cfg, m, target->computes) : NULL;
     ctx->cfg = &cfg;
     bool ok = m && pass_run(m, target, &stopped);
+    if (ok && !cfg.given_run_pass)
+        ef_report(ctx, "%s", precision);
     if (ok && !stopped)
         ok = fe_output_begin(out) && write_output(ctx, m, model, target, out) &&
              fe_output_commit(out);

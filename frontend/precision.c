@@ -47,18 +47,16 @@ choose(const ef_config *c, const ir_module *m, bool (*computes)(ir_dtype))
     return (choice){"fp32", "since this machine does not multiply in bf16"};
 }
 
-void
+const char *
 fe_precision(ef_ctx *ctx, ef_config *c, const ir_module *m, bool (*computes)(ir_dtype))
 {
     choice x = choose(c, m, computes);
     c->bf16 = !strcmp(x.name, "bf16");
     c->fp16 = !strcmp(x.name, "fp16");
     c->fp32 = !strcmp(x.name, "fp32");
-    if (c->given_run_pass)
-        return;
-    ef_report(ctx, "%-11s %s, %s", "precision", x.name, x.why);
-    if (!c->fp32 && !computes(c->bf16 ? IR_BF16 : IR_F16))
-        ef_report(ctx,
-                  "%-11s this machine has no products of %s: they are emulated, %s", "",
-                  x.name, "with the same results, but slowly");
+    bool slow = !c->fp32 && !computes(c->bf16 ? IR_BF16 : IR_F16);
+    return ef_printf(ctx->arena, "%-11s %s, %s%s", "precision", x.name, x.why,
+                     slow ? "; this machine has no products of it: they are emulated, "
+                            "with the same results, but slowly"
+                          : "");
 }

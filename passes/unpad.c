@@ -418,7 +418,7 @@ pass_unpad(pass_ctx *pc)
     r.u.seq = ir_meta_int(m, "seq", 0);
     int64_t n = r.u.batch * r.u.seq;
     if (n < 1 || !unpad_look(&r.u)) {
-        if (n > 0)
+        if (n > 0 && r.u.attentions)
             say_why_not(&r.u);
         return true;
     }
