@@ -143,7 +143,7 @@ query_block(const fwd_call *t, const fwd_space *f, const attn_sample *s, int64_t
     attn_block x = {i0, rt_min(QB, s->n - i0), 0, 0, a->causal, a->window, s};
     int64_t end = a->causal ? rt_min(limit, i0 + x.m) : limit;
     rt_pack_along(f->qp, MR, &(tile_src){t->q, a->type, q, a->ldq, x.m, a->d});
-    memset(f->o, 0, (size_t)(QB * width) * sizeof *f->o);
+    memset(f->o, 0, (size_t)(rt_round_up(x.m, MR) * width) * sizeof *f->o);
     for (int64_t i = 0; i < x.m; i++)
         f->max[i] = -INFINITY, f->sum[i] = 0;
     for (x.j0 = attn_begin(&x); x.j0 < end; x.j0 += KB) {

@@ -118,7 +118,8 @@ load_block(const bwd_call *t, const bwd_space *f, const attn_block *x, int64_t h
         f->delta[i] = v_sum(dot);
         f->lse[i] = t->lse[attn_lse(a, t->at, x->sample, h, x->i0 + i)];
     }
-    memset(f->dq, 0, (size_t)(QB * attn_width(a->d)) * sizeof *f->dq);
+    memset(f->dq, 0,
+           (size_t)(rt_round_up(x->m, MR) * attn_width(a->d)) * sizeof *f->dq);
 }
 
 typedef struct columns { /* of a head: d elements of each of `rows` rows, ld apart */
@@ -173,7 +174,7 @@ key_head_task(const bwd_call *t, const bwd_space *f, int64_t b, int64_t kh)
     int64_t at_k = s.row * a->ldk + a->ko + kh * a->ks;
     int64_t at_v = s.row * a->ldv + a->vo + kh * a->vs;
     int64_t limit = rt_attn_bias(f->bias, s.mask, s.n);
-    size_t bytes = (size_t)(rt_round_up(s.n, KB) * width) * sizeof *f->dk;
+    size_t bytes = (size_t)(rt_round_up(s.n, MR) * width) * sizeof *f->dk;
     tile_src k = {t->k, a->type, at_k, a->ldk, s.n, a->d};
     tile_src v = {t->v, a->type, at_v, a->ldv, s.n, a->d};
     rt_pack_along(f->kp, NR, &k);

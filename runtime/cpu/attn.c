@@ -38,21 +38,40 @@ rt_attn_rows(float *dst, const tile_src *s)
                     v_load_as_to(s->x, s->at + i * s->ld + c, s->kk - c, s->type));
 }
 
+/* Of n <= KB keys at positions first, first + 1, .. */
+static void
+neighbours(float *factor, const philox *bits, int64_t first, int64_t n, float p,
+           int64_t head)
+{
+    uint32_t w[KB + 2 * PHILOX_WORDS], below = philox_below(p);
+    int64_t from = first / 4 * 4;
+    philox_words(w, bits, from, first - from + n, head);
+    for (int64_t j = 0; j < n; j += VW)
+        v_store(factor + j,
+                philox_keep(w + first - from + j, below, v_set(1 / (1 - p))));
+}
+
 void
 rt_attn_factors(float *factor, const attn_block *x, int64_t i, const rt_attn *a,
                 const rt_attn_at *at, int64_t head)
 {
     const attn_sample *s = x->sample;
+    const int64_t *position = s->position ? s->position + x->j0 : NULL;
     philox bits = philox_of(at->key[0], at->keys[s->row + x->i0 + i], a->site);
+    int64_t keys = attn_keys(x, i);
+    if (!keys)
+        return;
+    if (!position || position[keys - 1] - position[0] == keys - 1) {
+        neighbours(factor, &bits, position ? position[0] : x->j0, keys, a->p, head);
+        return;
+    }
     uint32_t w[PHILOX_WORDS], below = philox_below(a->p);
-    float scale = 1 / (1 - a->p);
-    for (int64_t j = 0, from = -PHILOX_WORDS; j < x->n; j++) {
-        int64_t at_key = s->position ? s->position[x->j0 + j] : x->j0 + j;
-        if (at_key >= from + PHILOX_WORDS || at_key < from) {
-            from = at_key / PHILOX_WORDS * PHILOX_WORDS;
+    for (int64_t j = 0, from = -PHILOX_WORDS; j < keys; j++) {
+        if (position[j] >= from + PHILOX_WORDS) { /* they ascend */
+            from = position[j] / PHILOX_WORDS * PHILOX_WORDS;
             philox_words(w, &bits, from, PHILOX_WORDS, head);
         }
-        factor[j] = w[at_key - from] < below ? 0 : scale;
+        factor[j] = w[position[j] - from] < below ? 0 : 1 / (1 - a->p);
     }
 }
 
@@ -87,7 +106,8 @@ rt_attn_scores(float *s, const attn_block *x, const float *qp, const float *kp,
         for (int64_t i = 0; i < x->m; i += MR) {
             if (attn_keys(x, i + MR - 1) <= j)
                 continue;
-            tile_out o = {s + i * KB + j, KB, MR, NR, alpha, false, NULL, RT_F32};
+            tile_out o = {s + i * KB + j, KB,    MR,   x->n - j > VW ? NR : VW,
+                          alpha,          false, NULL, RT_F32};
             tile_mul(d, qp + i * d, 1, MR, k + j * d, NR, &o);
         }
 }

@@ -79,7 +79,8 @@ attn_width(int64_t d)
 void rt_attn_rows(float *dst, const tile_src *);
 /* bias [S] = 0 where mask is nonzero, else -inf. Returns keys up to the last one there. */
 int64_t rt_attn_bias(float *bias, const int64_t *mask, int64_t seq);
-/* factor [x->n]: of the weights of row i in the block, 0 where dropped, else 1 / (1 - p). */
+/* factor [KB]: of the weights of row i for the keys that it sees in the block, 0 where dropped,
+ * else 1 / (1 - p); what follows them in a vector is undefined. */
 void rt_attn_factors(float *factor, const attn_block *, int64_t i, const rt_attn *,
                      const rt_attn_at *, int64_t head);
 /* Whether no key of the block may be attended to. */

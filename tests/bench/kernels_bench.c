@@ -1,6 +1,8 @@
 /* kernels_bench.c -- the CPU kernels at gpt2's sizes (124M, batch 4, sequence 512), products
  * also at MiniLM's (928 rows, as in a batch without padding), next to what the machine can do
- * at that moment. Products run in float, bf16 with C in float, and all in bf16.
+ * at that moment. Products run in float, bf16 with C in float, and all in bf16; attention also
+ * on the rows of 32 samples of 5 to 64, as MiniLM has them, in float and bf16, and on the same
+ * padded to 64.
  *
  * usage: kernels_bench [threads] [part of a kernel's name]
  *
@@ -418,6 +420,127 @@ bench_rest(void)
     rt_device_close(stream);
 }
 
+/* ---- short samples ---- */
+
+enum { SAMPLES = 32, LONGEST = 64 };
+
+typedef struct few { /* one packed buffer of q, k, v */
+    rt_attn a;
+    rt_attn_at at;
+    void *x, *y, *dx, *dy, *scratch;
+    float *lse, *w, *stat;
+    rt_norm norm;
+} few;
+
+static void
+few_attention(void *p)
+{
+    few *f = p;
+    rt_attention(stream, f->y, f->lse, f->x, f->x, f->x, &f->at, &f->a, f->scratch);
+}
+
+static void
+few_attention_grad(void *p)
+{
+    few *f = p;
+    rt_attention_grad(stream, f->dx, f->dx, f->dx, f->dy, f->x, f->x, f->x, f->y,
+                      f->lse, &f->at, &f->a, f->scratch);
+}
+
+static void
+few_layernorm(void *p)
+{
+    few *f = p;
+    rt_layernorm(stream, f->y, f->stat, f->stat + f->norm.rows, f->x, f->w, f->w,
+                 &f->norm);
+}
+
+static void
+few_layernorm_grad(void *p)
+{
+    few *f = p;
+    int64_t rows = f->norm.rows;
+    rt_layernorm_dx(stream, f->dx, f->dy, f->x, f->w, f->stat, f->stat + rows,
+                    &f->norm);
+    rt_layernorm_dwb(stream, f->w, f->w + G, f->dy, f->x, f->stat, f->stat + rows,
+                     &f->norm, true, true, f->scratch);
+}
+
+static void *
+of_type(int64_t n, rt_dtype t)
+{
+    float *x = noise(n);
+    void *y = t == RT_F32 ? x : rt_alloc((size_t)n * 2);
+    rt_convert(stream, y, t, x, RT_F32, n);
+    return y;
+}
+
+/* form: 0 padded, 1 rows, 2 rows of which weights are dropped. */
+static void
+bench_few(rt_dtype t, int form)
+{
+    enum { D = G / HEADS, ALL = SAMPLES * LONGEST };
+    static const char *const what[] = {"padded", "of rows", "of rows, p 0.1"};
+    static int64_t offsets[SAMPLES + 1], at[ALL], keys[ALL], key;
+    double pairs = 0;
+    for (int64_t b = 0; b < SAMPLES; b++) {
+        int64_t n = form ? 5 + b * b * 7 % (LONGEST - 4) : LONGEST;
+        offsets[b + 1] = offsets[b] + n;
+        pairs += (double)(n * n);
+        for (int64_t i = 0; i < n; i++) {
+            at[offsets[b] + i] = i;
+            keys[offsets[b] + i] = b << 24 | i;
+        }
+    }
+    int64_t rows = offsets[SAMPLES];
+    few f = {.a = {SAMPLES, LONGEST, HEADS, HEADS, D, .type = t,
+                   .p = form > 1 ? 0.1f : 0, .ldq = 3 * G, .ldk = 3 * G, .ldv = 3 * G,
+                   .ko = G, .vo = 2 * G, .qs = D, .ks = D, .vs = D, .scale = 0.2f},
+             .at = {.offsets = form ? offsets : NULL,
+                    .position = form ? at : NULL,
+                    .keys = keys,
+                    .key = &key,
+                    .rows = rows},
+             .x = of_type(ALL * 3 * G, t),
+             .y = of_type(ALL * 3 * G, t),
+             .dx = of_type(ALL * 3 * G, t),
+             .dy = of_type(ALL * 3 * G, t),
+             .lse = noise(ALL * HEADS),
+             .w = noise(2 * G),
+             .stat = noise(2 * ALL),
+             .norm = {rows, G, t, t, 1e-5f}};
+    int64_t space = rt_layernorm_dwb_scratch(rows, G, threads);
+    int64_t need = rt_attention_grad_scratch(&f.a, threads);
+    f.scratch = rt_alloc((size_t)(need > space ? need : space));
+    char name[4][80];
+    double flop = 2 * pairs * G, bytes = (double)(rows * G * (t == RT_F32 ? 4 : 2));
+    const job jobs[] = {{name[0], 2 * flop, 0, few_attention, &f},
+                        {name[1], 5 * flop, 0, few_attention_grad, &f},
+                        {name[2], 0, 2 * bytes, few_layernorm, &f},
+                        {name[3], 0, 5 * bytes, few_layernorm_grad, &f}};
+    for (int i = 0; i < (form ? 4 - 2 * (form > 1) : 2); i++) {
+        static const char *const kernel[] = {"attention", "attention grad", "layernorm",
+                                             "layernorm grad"};
+        snprintf(name[i], sizeof *name, "minilm %s %s, %s", kernel[i], what[form],
+                 t == RT_F32 ? "f32" : "bf16");
+        measure(&jobs[i]);
+    }
+}
+
+static void
+bench_short_samples(void)
+{
+    rt_program program = {.threads = threads};
+    char error[200];
+    if (!rt_device_open(&program, &stream, error, sizeof error))
+        exit(1);
+    for (int form = 0; form < 3; form++) {
+        bench_few(RT_F32, form);
+        bench_few(RT_BF16, form);
+    }
+    rt_device_close(stream);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -430,5 +553,6 @@ main(int argc, char **argv)
            bench_peak(threads));
     bench_products();
     bench_rest();
+    bench_short_samples();
     return 0;
 }
