@@ -1,14 +1,5 @@
-/* Attention and its gradient against plain loops in double. */
-#include "kernel.h"
-
-typedef struct form {
-    int64_t batch, seq, heads, kv_heads, d;
-    bool causal, packed; /* packed: q, k, v in one [B,S,3*heads*d] */
-    int mask; /* 0 none, 1 right padding, 2 holes and left padding, 3 a row of 0 */
-    bool interleaved; /* if packed: q, k, v head by head */
-    int64_t window;
-    float cap;
-} form;
+/* Attention, its gradient and rotary positions against plain loops in double. */
+#include "attention_ref.h"
 
 static const form forms[] = {
     {1, 1, 1, 1, 4, false, false, 0, .cap = 0},
@@ -29,155 +20,9 @@ static const form forms[] = {
     {1, 513, 2, 1, 16, true, false, 0, .window = 250, .cap = 0.5f},
     {2, 260, 2, 2, 16, false, true, 3, .window = 7},
     {2, 40, 2, 1, 17, false, false, 1, .cap = 50},
+    {2, 130, 2, 1, 16, true, false, 2, .p = 0.2f},
+    {1, 300, 3, 3, 20, false, true, 1, .window = 33, .p = 0.5f},
 };
-
-typedef struct problem {
-    rt_attn a;
-    float *q, *k, *v, *dy;
-    int64_t *mask, nq, nk, ny, nlse;
-} problem;
-
-static int64_t *
-mask_of(const form *f)
-{
-    if (!f->mask)
-        return NULL;
-    int64_t *m = kt_bytes(f->batch * f->seq * (int64_t)sizeof *m);
-    for (int64_t b = 0; b < f->batch; b++)
-        for (int64_t j = 0; j < f->seq; j++) {
-            bool on = f->mask == 1   ? j <= f->seq / (b + 2)
-                      : f->mask == 2 ? j > f->seq / 3 && (j + b) % 3
-                                     : b != 1;
-            m[b * f->seq + j] = on ? 7 : 0; /* any nonzero value counts */
-        }
-    return m;
-}
-
-static problem
-make(const form *f)
-{
-    int64_t rows = f->batch * f->seq, wq = f->heads * f->d, wk = f->kv_heads * f->d;
-    problem p = {.a = {f->batch, f->seq, f->heads, f->kv_heads, f->d, .ldq = wq,
-                       .ldk = wk, .ldv = wk, .qs = f->d, .ks = f->d, .vs = f->d,
-                       .window = f->window, .softcap = f->cap,
-                       .scale = 1.3f / sqrtf((float)f->d), .causal = f->causal},
-                 .mask = mask_of(f),
-                 .ny = rows * wq,
-                 .nlse = f->batch * f->heads * f->seq};
-    if (f->packed) {
-        p.a.ldq = p.a.ldk = p.a.ldv = 3 * wq;
-        p.a.ko = wq, p.a.vo = 2 * wq;
-    }
-    if (f->interleaved) {
-        p.a.ko = f->d, p.a.vo = 2 * f->d;
-        p.a.qs = p.a.ks = p.a.vs = 3 * f->d;
-    }
-    p.nq = rows * p.a.ldq, p.nk = rows * p.a.ldk;
-    p.q = kt_noise(p.nq, 11, 2);
-    p.k = f->packed ? p.q : kt_noise(p.nk, 12, 2);
-    p.v = f->packed ? p.q : kt_noise(p.nk, 13, 2);
-    p.dy = kt_noise(p.ny, 14, 1);
-    return p;
-}
-
-static const float *
-at(const float *x, int64_t ld, int64_t o, const rt_attn *a, int64_t row, int64_t h)
-{
-    return x + row * ld + o + h * a->qs; /* qs, ks and vs are equal here */
-}
-
-static double
-dot(const float *x, const float *y, int64_t n)
-{
-    double s = 0;
-    for (int64_t i = 0; i < n; i++)
-        s += (double)x[i] * (double)y[i];
-    return s;
-}
-
-/* Where in a task's order row i of head h of sample b is. */
-typedef struct query {
-    int64_t b, h, kh, i;
-} query;
-
-static query
-query_of(const rt_attn *a, int64_t t)
-{
-    int64_t h = t / a->seq % a->heads;
-    return (query){t / a->seq / a->heads, h, h / (a->heads / a->kv_heads), t % a->seq};
-}
-
-/* Weights of a query over all keys, and the slopes of the soft cap; returns lse. */
-static double
-weights(const problem *p, double *w, double *slope, query t)
-{
-    const rt_attn *a = &p->a;
-    double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < a->seq; j++) {
-        bool on = (!a->causal || j <= t.i) && (!a->window || j > t.i - a->window) &&
-                  (!p->mask || p->mask[t.b * a->seq + j]);
-        double x = (double)a->scale *
-                   dot(at(p->q, a->ldq, a->qo, a, t.b * a->seq + t.i, t.h),
-                       at(p->k, a->ldk, a->ko, a, t.b * a->seq + j, t.kh), a->d);
-        double cap = (double)a->softcap, y = cap > 0 ? tanh(x / cap) : 0;
-        slope[j] = 1 - y * y;
-        w[j] = !on ? -INFINITY : cap > 0 ? cap * y : x;
-        max = fmax(max, w[j]);
-    }
-    for (int64_t j = 0; j < a->seq; j++)
-        sum += w[j] = max == -INFINITY ? 0 : exp(w[j] - max);
-    for (int64_t j = 0; j < a->seq; j++)
-        w[j] = sum > 0 ? w[j] / sum : 0;
-    return sum > 0 ? max + log(sum) : -INFINITY;
-}
-
-static void
-reference(const problem *p, double *y, double *lse)
-{
-    const rt_attn *a = &p->a;
-    double *w = kt_doubles(a->seq), *slope = kt_doubles(a->seq);
-    for (int64_t n = 0; n < a->batch * a->heads * a->seq; n++) {
-        query t = query_of(a, n);
-        double *out = y + ((t.b * a->seq + t.i) * a->heads + t.h) * a->d;
-        lse[n] = weights(p, w, slope, t);
-        for (int64_t j = 0; j < a->seq; j++)
-            for (int64_t c = 0; c < a->d; c++)
-                out[c] += w[j] *
-                          (double)at(p->v, a->ldv, a->vo, a, t.b * a->seq + j, t.kh)[c];
-    }
-}
-
-/* dq, dk, dv in the layouts of q, k, v. */
-static void
-reference_grad(const problem *p, double *dq, double *dk, double *dv)
-{
-    const rt_attn *a = &p->a;
-    double *w = kt_doubles(a->seq), *dw = kt_doubles(a->seq);
-    double *slope = kt_doubles(a->seq);
-    for (int64_t n = 0; n < a->batch * a->heads * a->seq; n++) {
-        query t = query_of(a, n);
-        int64_t row = t.b * a->seq + t.i;
-        const float *g = p->dy + (row * a->heads + t.h) * a->d;
-        double delta = 0;
-        weights(p, w, slope, t);
-        for (int64_t j = 0; j < a->seq; j++) {
-            dw[j] = dot(g, at(p->v, a->ldv, a->vo, a, t.b * a->seq + j, t.kh), a->d);
-            delta += w[j] * dw[j];
-        }
-        for (int64_t j = 0; j < a->seq; j++) {
-            double ds = (double)a->scale * w[j] * (dw[j] - delta) * slope[j];
-            int64_t krow = t.b * a->seq + j;
-            for (int64_t c = 0; c < a->d; c++) {
-                int64_t qi = row * a->ldq + a->qo + t.h * a->qs + c;
-                int64_t ki = krow * a->ldk + a->ko + t.kh * a->ks + c;
-                int64_t vi = krow * a->ldv + a->vo + t.kh * a->vs + c;
-                dq[qi] += ds * (double)p->k[ki];
-                dk[ki] += ds * (double)p->q[qi];
-                dv[vi] += w[j] * (double)g[c];
-            }
-        }
-    }
-}
 
 static void
 check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
@@ -187,6 +32,7 @@ check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
     double *want_q = kt_doubles(p->nq);
     double *want_k = f->packed ? want_q : kt_doubles(p->nk);
     double *want_v = f->packed ? want_q : kt_doubles(p->nk);
+    rt_attn_at places = {.mask = p->mask, .keys = p->keys, .key = &p->key};
     reference_grad(p, want_q, want_k, want_v);
     RUN_TEAMS(&program, s, team)
     {
@@ -194,7 +40,7 @@ check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
         dk[team] = f->packed ? dq[team] : kt_floats(p->nk);
         dv[team] = f->packed ? dq[team] : kt_floats(p->nk);
         rt_attention_grad(s, dq[team], dk[team], dv[team], p->dy, p->q, p->k, p->v,
-                          y[team], lse[team], &(rt_attn_at){.mask = p->mask}, &p->a,
+                          y[team], lse[team], &places, &p->a,
                           kt_bytes(rt_attention_grad_scratch(&p->a, kt_threads[team])));
     }
     CHECK(kt_same(dq, p->nq * (int64_t)sizeof(float)));
@@ -212,12 +58,12 @@ TEST(attention_and_its_gradient)
         rt_program program = {0};
         double *want = kt_doubles(p.ny), *want_lse = kt_doubles(p.nlse);
         void *y[KT_TEAMS], *lse[KT_TEAMS];
+        rt_attn_at places = {.mask = p.mask, .keys = p.keys, .key = &p.key};
         reference(&p, want, want_lse);
         RUN_TEAMS(&program, s, team)
         {
             y[team] = kt_floats(p.ny), lse[team] = kt_floats(p.nlse);
-            rt_attention(s, y[team], lse[team], p.q, p.k, p.v,
-                         &(rt_attn_at){.mask = p.mask}, &p.a,
+            rt_attention(s, y[team], lse[team], p.q, p.k, p.v, &places, &p.a,
                          kt_bytes(rt_attention_scratch(&p.a, kt_threads[team])));
         }
         CHECK(kt_same(y, p.ny * (int64_t)sizeof(float)));
@@ -227,6 +73,34 @@ TEST(attention_and_its_gradient)
         check_grad(&forms[i], &p, y, lse);
         kt_done();
     }
+}
+
+/* Of equal scores and values of 1, a query's result is the share of keys that stay, over
+ * 1 - p: 1 on the average, give or take 5 standard deviations; what two heads, sites, steps or
+ * samples drop has nothing in common, so that all results together are as of independent bits. */
+TEST(dropped_weights_are_a_share_of_p)
+{
+    enum { B = 2, S = 128, HEADS = 4, D = 3, N = B * S * HEADS };
+    form f = {B, S, HEADS, HEADS, D, .p = 0.3f};
+    problem p = make(&f);
+    rt_program program = {0};
+    float *y = kt_floats(p.ny), *lse = kt_floats(p.nlse);
+    rt_stream *s = kt_open(&program, 2);
+    for (int64_t i = 0; i < p.nq; i++)
+        p.q[i] = 0, p.v[i] = 1;
+    rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){.keys = p.keys, .key = &p.key},
+                 &p.a, kt_bytes(rt_attention_scratch(&p.a, 2)));
+    rt_device_close(s);
+    double sum = 0, squares = 0, q = (double)f.p, var = q / (1 - q) / S;
+    for (int64_t i = 0; i < N; i++) {
+        double x = (double)y[i * D];
+        CHECK(y[i * D] == y[i * D + 2]); /* weights are dropped, not values */
+        sum += x;
+        squares += (x - 1) * (x - 1);
+    }
+    CHECK_NEAR(sum / N, 1, 5 * sqrt(var / N));
+    CHECK_NEAR(squares / N, var, 5 * var * sqrt(2.0 / N));
+    kt_done();
 }
 
 TEST(large_scores_do_not_overflow)
@@ -281,8 +155,8 @@ TEST(rotary_and_its_transpose)
                                      {2, 40, 40, 256, 2, 0, 128, 128}};
     for (size_t k = 0; k < 2 * (sizeof list / sizeof *list); k++) {
         const turn_form *f = &list[k / 2];
-        rt_turn t = {f->batch * f->seq, f->table,  f->cols, f->heads,
-                     f->start,          f->stride, f->r,    k % 2};
+        rt_turn t = {f->batch * f->seq, f->table, f->cols, f->heads, f->start,
+                     f->stride,         f->r,     k % 2,   RT_F32};
         int64_t n = t.rows * t.cols;
         const float *in[] = {kt_noise(n, 21, 2), kt_noise(t.table * t.r, 22, 1),
                              kt_noise(t.table * t.r, 23, 1)};
@@ -300,6 +174,17 @@ TEST(rotary_and_its_transpose)
         CHECK(kt_same(z, n * (int64_t)sizeof(float)));
         CHECK(!memcmp(y[0], z[0], (size_t)n * sizeof(float)));
         CHECK_NEAR(kt_error(y[0], want, n), 0, 1e-6);
+        for (int i = 0; i < 2; i++) {
+            float *x = kt_copy(in[0], n);
+            void *low = kt_as(x, n, i ? RT_F16 : RT_BF16);
+            rt_stream *s = kt_open(&program, 2);
+            t.type = RT_F32;
+            rt_rotary(s, x, x, in[1], in[2], &t);
+            t.type = i ? RT_F16 : RT_BF16;
+            rt_rotary(s, low, low, in[1], in[2], &t);
+            rt_device_close(s);
+            CHECK(kt_is_rounded(low, x, n, t.type));
+        }
         kt_done();
     }
 }

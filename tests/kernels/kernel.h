@@ -122,6 +122,13 @@ kt_as_floats(const void *x, int64_t n, rt_dtype t)
     return y;
 }
 
+/* Does y [n] hold the floats x [n], rounded once? */
+static inline bool
+kt_is_rounded(const void *y, const float *x, int64_t n, rt_dtype t)
+{
+    return !memcmp(y, kt_as(kt_copy(x, n), n, t), (size_t)(n * kt_size(t)));
+}
+
 /* Frees all buffers; fails where one was written past its end. */
 static inline void
 kt_done(void)
