@@ -268,6 +268,19 @@ sizes_of_args(const ir_func *f, const ir_env *env, sizes *run)
 }
 
 bool
+ir_interp_op(const ir_op *op, ir_env *env)
+{
+    const ir_func *f = op->block->func;
+    sizes run = {0};
+    if (!sizes_of_args(f, env, &run))
+        return false;
+    ef_arena *scratch = ef_arena_new();
+    bool ok = run_op(f->module, op, env, &run, scratch);
+    ef_arena_free(scratch);
+    return ok;
+}
+
+bool
 ir_interp(const ir_func *f, unsigned phases, ir_env *env)
 {
     sizes run = {0};

@@ -448,6 +448,8 @@ typedef struct ir_env {
  * rounded to its dtype. Params are read into env at first use and then changed in place by
  * accum and optim. false: said why. */
 bool ir_interp(const ir_func *, unsigned phases, ir_env *);
+/* One op of a function in the same way, on what env holds. */
+bool ir_interp_op(const ir_op *, ir_env *);
 ir_tensor *ir_env_get(const ir_env *, const ir_value *); /* NULL: not there */
 ir_tensor *ir_env_new(ir_env *, const ir_value *); /* zeroed, of the value's type */
 /* What a trainer does before a step. */
