@@ -1,0 +1,378 @@
+/* Kernels whose operands may be of a low type, against plain loops in double on the values
+ * that the operands have: norms, embedding, gather, column sums, rotary positions, scan. What
+ * is stored in a low type may be off by its rounding, and no more. */
+#include "kernel.h"
+
+static const rt_dtype types[] = {RT_F32, RT_BF16, RT_F16};
+enum { NTYPES = sizeof types / sizeof *types };
+
+/* Half a unit in the last place, relative. */
+static double
+rounding(rt_dtype t)
+{
+    return t == RT_F32 ? 0 : t == RT_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+/* Largest |got - want| beyond what the type's rounding explains. */
+static double
+error_as(const void *got, rt_dtype t, const double *want, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)kt_element(got, i, t) - want[i]);
+        d -= rounding(t) * fabs(want[i]);
+        worst = d > worst || isnan(d) ? d : worst;
+        if (isnan(d))
+            return INFINITY;
+    }
+    return worst;
+}
+
+/* ---- norms ---- */
+
+static const int64_t sizes[][2] = {{1, 1},  {5, 15},   {3, 16},
+                                   {9, 17}, {90, 387}, {40, 1030}};
+enum { NSIZES = sizeof sizes / sizeof *sizes };
+
+typedef struct norm_case {
+    rt_norm n;
+    bool centred; /* layernorm, else RMSNorm */
+    int64_t all;
+    float *x, *dy, *w, *b, *mean, *rstd; /* values, and what the backward kernels get */
+    void *low_x, *low_dy;
+    double *y, *dx, *dw, *db; /* wanted */
+} norm_case;
+
+static void
+norm_row(norm_case *p, int64_t r)
+{
+    int64_t cols = p->n.cols, at = r * cols;
+    double m = 0, v = 0, ag = 0, agx = 0;
+    for (int64_t c = 0; c < cols && p->centred; c++)
+        m += (double)p->x[at + c] / (double)cols;
+    for (int64_t c = 0; c < cols; c++)
+        v += pow((double)p->x[at + c] - m, 2) / (double)cols;
+    double q = 1 / sqrt(v + (double)p->n.eps);
+    p->mean[r] = (float)m, p->rstd[r] = (float)q;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t c = 0; c < cols; c++) {
+            double xh = ((double)p->x[at + c] - m) * q, dy = (double)p->dy[at + c];
+            double g = dy * (double)p->w[c];
+            if (pass) {
+                p->dx[at + c] = q * (g - (p->centred ? ag : 0) - xh * agx);
+                continue;
+            }
+            p->y[at + c] = xh * (double)p->w[c] + (p->centred ? (double)p->b[c] : 0);
+            ag += g / (double)cols;
+            agx += g * xh / (double)cols;
+            p->dw[c] += dy * xh;
+            p->db[c] += dy;
+        }
+}
+
+static norm_case
+make_norm(int i)
+{
+    const int64_t *z = sizes[i / 2 / (NTYPES * NTYPES)];
+    rt_dtype x = types[i / 2 % NTYPES], y = types[i / 2 / NTYPES % NTYPES];
+    int64_t all = z[0] * z[1];
+    norm_case p = {{z[0], z[1], x, y, 1e-3f},
+                   i % 2,
+                   all,
+                   .x = kt_noise(all, 1, 3),
+                   .dy = kt_noise(all, 2, 1),
+                   .w = kt_noise(z[1], 3, 1),
+                   .b = kt_noise(z[1], 4, 1),
+                   .mean = kt_floats(z[0]),
+                   .rstd = kt_floats(z[0]),
+                   .y = kt_doubles(all),
+                   .dx = kt_doubles(all),
+                   .dw = kt_doubles(z[1]),
+                   .db = kt_doubles(z[1])};
+    p.low_x = kt_as(p.x, all, x);
+    p.low_dy = kt_as(p.dy, all, y);
+    for (int64_t r = 0; r < z[0]; r++)
+        norm_row(&p, r);
+    return p;
+}
+
+static void
+norm_forward(const norm_case *p)
+{
+    rt_program program = {0};
+    void *y[KT_TEAMS];
+    float *mean = kt_floats(p->n.rows), *rstd = kt_floats(p->n.rows);
+    RUN_TEAMS(&program, s, team)
+    {
+        y[team] = kt_bytes(p->all * kt_size(p->n.y));
+        if (p->centred)
+            rt_layernorm(s, y[team], mean, rstd, p->low_x, p->w, p->b, &p->n);
+        else
+            rt_rmsnorm(s, y[team], rstd, p->low_x, p->w, &p->n);
+    }
+    CHECK(kt_same(y, p->all * kt_size(p->n.y)));
+    CHECK_NEAR(error_as(y[0], p->n.y, p->y, p->all), 0, 4e-6);
+    for (int64_t r = 0; r < p->n.rows; r++) {
+        CHECK_NEAR((double)rstd[r], (double)p->rstd[r], 1e-5);
+        if (p->centred)
+            CHECK_NEAR((double)mean[r], (double)p->mean[r], 1e-6);
+    }
+}
+
+static void
+norm_backward(const norm_case *p)
+{
+    rt_program program = {0};
+    int64_t c = p->n.cols, rows = p->n.rows;
+    void *dx[KT_TEAMS], *dw[KT_TEAMS], *db[KT_TEAMS];
+    RUN_TEAMS(&program, s, team)
+    {
+        int64_t space = p->centred ? rt_layernorm_dwb_scratch(rows, c, kt_threads[team])
+                                   : rt_rmsnorm_dw_scratch(rows, c, kt_threads[team]);
+        void *scratch = kt_bytes(space);
+        dx[team] = kt_bytes(p->all * kt_size(p->n.x));
+        dw[team] = kt_floats(c), db[team] = kt_copy(p->b, c);
+        if (!p->centred) {
+            rt_rmsnorm_dx(s, dx[team], p->low_dy, p->low_x, p->w, p->rstd, &p->n);
+            rt_rmsnorm_dw(s, dw[team], p->low_dy, p->low_x, p->rstd, &p->n, false,
+                          scratch);
+            continue;
+        }
+        rt_layernorm_dx(s, dx[team], p->low_dy, p->low_x, p->w, p->mean, p->rstd,
+                        &p->n);
+        rt_layernorm_dwb(s, dw[team], db[team], p->low_dy, p->low_x, p->mean, p->rstd,
+                         &p->n, false, true, scratch);
+    }
+    for (int64_t k = 0; k < c; k++)
+        p->db[k] = (double)p->b[k] + (p->centred ? p->db[k] : 0);
+    CHECK(kt_same(dx, p->all * kt_size(p->n.x)));
+    CHECK(kt_same(dw, c * 4) && kt_same(db, c * 4));
+    CHECK_NEAR(error_as(dx[0], p->n.x, p->dx, p->all), 0, 3e-5);
+    CHECK_NEAR(kt_error(dw[0], p->dw, c), 0, 3e-5);
+    CHECK_NEAR(kt_error(db[0], p->db, c), 0, 1e-5);
+}
+
+TEST(norms_of_any_types)
+{
+    for (int i = 0; i < 2 * NTYPES * NTYPES * NSIZES; i++) {
+        norm_case p = make_norm(i);
+        norm_forward(&p);
+        norm_backward(&p);
+        kt_done();
+    }
+}
+
+TEST(dx_of_a_low_norm_may_be_dy)
+{
+    for (int i = 0; i < 2 * NTYPES * NTYPES * NSIZES; i++) {
+        norm_case p = make_norm(i);
+        rt_program program = {0};
+        rt_stream *s = kt_open(&program, 2);
+        if (p.n.x == p.n.y && p.centred)
+            rt_layernorm_dx(s, p.low_dy, p.low_dy, p.low_x, p.w, p.mean, p.rstd, &p.n);
+        else if (p.n.x == p.n.y)
+            rt_rmsnorm_dx(s, p.low_dy, p.low_dy, p.low_x, p.w, p.rstd, &p.n);
+        if (p.n.x == p.n.y)
+            CHECK_NEAR(error_as(p.low_dy, p.n.x, p.dx, p.all), 0, 3e-5);
+        rt_device_close(s);
+        kt_done();
+    }
+}
+
+/* ---- rows by index ---- */
+
+static int64_t *
+ids_of(int64_t n, int64_t v)
+{
+    int64_t *ids = kt_bytes(n * (int64_t)sizeof *ids);
+    uint32_t seed = 5;
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = kt_random(&seed) % v;
+    return ids;
+}
+
+/* Rows are copied, or rounded once. */
+TEST(embedding_between_types)
+{
+    static const int64_t z[][3] = {{1, 1, 1}, {50, 17, 5}, {9, 15, 3}, {300, 387, 40}};
+    for (size_t i = 0; i < NTYPES * NTYPES * sizeof z / sizeof *z; i++) {
+        const int64_t *k = z[i / (NTYPES * NTYPES)];
+        int64_t rows = k[0], h = k[1], v = k[2], *ids = ids_of(rows, v);
+        rt_dtype from = types[i % NTYPES], to = types[i / NTYPES % NTYPES];
+        float *table = kt_noise(v * h, 1, 1);
+        void *low = kt_as(table, v * h, from), *y[KT_TEAMS];
+        void *rounded = kt_as(table, v * h, to); /* table has its values from here on */
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            y[team] = kt_bytes(rows * h * kt_size(to));
+            rt_embed(s, y[team], to, low, from, ids, rows, h);
+        }
+        CHECK(kt_same(y, rows * h * kt_size(to)));
+        for (int64_t r = 0; r < rows; r++)
+            CHECK(!memcmp((char *)y[0] + r * h * kt_size(to),
+                          (char *)rounded + ids[r] * h * kt_size(to),
+                          (size_t)(h * kt_size(to))));
+        kt_done();
+    }
+}
+
+TEST(gradient_of_an_embedding_from_low_dy)
+{
+    static const int64_t z[][3] = {{1, 1, 1}, {50, 17, 5}, {9, 15, 3}, {300, 387, 40}};
+    for (size_t i = 0; i < NTYPES * sizeof z / sizeof *z; i++) {
+        const int64_t *k = z[i / NTYPES];
+        int64_t rows = k[0], h = k[1], v = k[2], *ids = ids_of(rows, v);
+        rt_dtype t = types[i % NTYPES];
+        float *dy = kt_noise(rows * h, 2, 1), *base = kt_noise(v * h, 3, 1);
+        void *low = kt_as(dy, rows * h, t), *d[KT_TEAMS], *more[KT_TEAMS];
+        double *want = kt_doubles(v * h), *sum = kt_doubles(v * h);
+        for (int64_t e = 0; e < rows * h; e++)
+            want[ids[e / h] * h + e % h] += (double)dy[e];
+        for (int64_t e = 0; e < v * h; e++)
+            sum[e] = want[e] + (double)base[e];
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            void *scratch =
+                kt_bytes(rt_embed_grad_scratch(rows, h, v, kt_threads[team]));
+            d[team] = kt_floats(v * h), more[team] = kt_copy(base, v * h);
+            rt_embed_grad(s, d[team], low, t, ids, rows, h, v, false, scratch);
+            rt_embed_grad(s, more[team], low, t, ids, rows, h, v, true, scratch);
+        }
+        CHECK(kt_same(d, v * h * 4) && kt_same(more, v * h * 4));
+        CHECK_NEAR(kt_error(d[0], want, v * h), 0, 1e-5);
+        CHECK_NEAR(kt_error(more[0], sum, v * h), 0, 1e-5);
+        kt_done();
+    }
+}
+
+/* Sums of a low type are rounded after each row that is added. */
+TEST(gradient_of_a_gather_from_low_dy)
+{
+    static const int64_t z[][4] = {{1, 4, 1, 3}, {3, 5, 15, 9}, {2, 30, 387, 50}};
+    for (size_t i = 0; i < NTYPES * sizeof z / sizeof *z; i++) {
+        const int64_t *k = z[i / NTYPES];
+        int64_t outer = k[0], n = k[1], inner = k[2], m = k[3], *idx = ids_of(m, n);
+        int64_t nx = outer * n * inner, ny = outer * m * inner;
+        rt_dtype t = types[i % NTYPES];
+        float *dy = kt_noise(ny, 2, 1), *want = kt_floats(nx);
+        void *low = kt_as(dy, ny, t), *dx[KT_TEAMS];
+        memset(want, 0, (size_t)nx * sizeof *want);
+        for (int64_t e = 0; e < ny; e++) {
+            int64_t row = e / inner / m * n + idx[e / inner % m];
+            float *sum = &want[row * inner + e % inner];
+            *sum += dy[e];
+            if (t != RT_F32)
+                *sum = (float)ir_round(t == RT_BF16 ? IR_BF16 : IR_F16, (double)*sum);
+        }
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            dx[team] = kt_bytes(nx * kt_size(t));
+            rt_gather_grad(s, dx[team], low, idx, outer, n, inner, m, t);
+        }
+        CHECK(kt_same(dx, nx * kt_size(t)));
+        for (int64_t e = 0; e < nx; e++)
+            CHECK(kt_element(dx[0], e, t) == want[e]);
+        kt_done();
+    }
+}
+
+/* ---- columns, positions, scan ---- */
+
+TEST(column_sums_of_low_types)
+{
+    static const int64_t z[][3] = {
+        {1, 1, 1}, {7, 15, 19}, {300, 17, 17}, {201, 1030, 1031}};
+    for (size_t i = 0; i < NTYPES * sizeof z / sizeof *z; i++) {
+        const int64_t *k = z[i / NTYPES];
+        int64_t rows = k[0], cols = k[1], ld = k[2], n = (rows - 1) * ld + cols;
+        rt_dtype t = types[i % NTYPES];
+        float *x = kt_noise(n, 1, 1), *base = kt_noise(cols, 2, 1);
+        void *low = kt_as(x, n, t), *y[KT_TEAMS], *more[KT_TEAMS];
+        double *want = kt_doubles(cols), *sum = kt_doubles(cols);
+        for (int64_t e = 0; e < rows * cols; e++)
+            want[e % cols] += (double)x[e / cols * ld + e % cols];
+        for (int64_t c = 0; c < cols; c++)
+            sum[c] = want[c] + (double)base[c];
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            void *scratch = kt_bytes(rt_colsum_scratch(rows, cols, kt_threads[team]));
+            y[team] = kt_floats(cols), more[team] = kt_copy(base, cols);
+            rt_colsum(s, y[team], low, t, rows, cols, ld, false, scratch);
+            rt_colsum(s, more[team], low, t, rows, cols, ld, true, scratch);
+        }
+        CHECK(kt_same(y, cols * 4) && kt_same(more, cols * 4));
+        CHECK_NEAR(kt_error(y[0], want, cols), 0, 1e-5);
+        CHECK_NEAR(kt_error(more[0], sum, cols), 0, 1e-5);
+        kt_done();
+    }
+}
+
+/* Column k of a row by the formula. */
+static double
+turned(const rt_turn *t, const float *x, const float *cos, const float *sin, int64_t k)
+{
+    int64_t o = k - t->start, p = o % t->stride, half = t->r / 2;
+    if (o < 0 || o / t->stride >= t->heads || p >= t->r)
+        return (double)x[k];
+    int64_t other = p < half ? p + half : p - half;
+    double s = (double)sin[t->back ? other : p];
+    return (double)x[k] * (double)cos[p] +
+           (double)x[k - p + other] * ((p < half) == t->back ? s : -s);
+}
+
+TEST(rotary_positions_of_low_types)
+{
+    static const rt_turn list[] = {{1, 1, 2, 1, 0, 2, 2, false, RT_F32},
+                                   {10, 5, 51, 4, 1, 12, 10, false, RT_F32},
+                                   {99, 33, 387, 3, 4, 40, 34, true, RT_F32},
+                                   {80, 80, 256, 2, 0, 128, 128, true, RT_F32}};
+    for (size_t i = 0; i < NTYPES * sizeof list / sizeof *list; i++) {
+        rt_turn t = list[i / NTYPES];
+        t.type = types[i % NTYPES];
+        int64_t n = t.rows * t.cols;
+        float *x = kt_noise(n, 1, 2), *cos = kt_noise(t.table * t.r, 2, 1);
+        float *sin = kt_noise(t.table * t.r, 3, 1);
+        void *low = kt_as(x, n, t.type), *y[KT_TEAMS];
+        double *want = kt_doubles(n);
+        for (int64_t e = 0; e < n; e++) {
+            int64_t at = e / t.cols % t.table * t.r;
+            want[e] =
+                turned(&t, x + e / t.cols * t.cols, cos + at, sin + at, e % t.cols);
+        }
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            y[team] = kt_bytes(n * kt_size(t.type));
+            void *same = kt_as(x, n, t.type);
+            rt_rotary(s, y[team], low, cos, sin, &t);
+            rt_rotary(s, same, same, cos, sin, &t);
+            CHECK(!memcmp(same, y[team], (size_t)(n * kt_size(t.type))));
+        }
+        CHECK(kt_same(y, n * kt_size(t.type)));
+        CHECK_NEAR(error_as(y[0], t.type, want, n), 0, 1e-6);
+        kt_done();
+    }
+}
+
+TEST(a_scan_of_low_types)
+{
+    rt_program p = {0};
+    rt_stream *s = kt_open(&p, 1);
+    for (int i = 0; i < NTYPES; i++) {
+        float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
+        void *low = kt_as(x, 7, types[i]);
+        rt_scan r = rt_scan_floats(s, low, types[i], 7);
+        CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
+        CHECK(r.largest == 7);
+        r = rt_scan_floats(s, low, types[i], 2);
+        CHECK(!r.nans && !r.infs && r.nan_at == -1 && r.inf_at == -1 && r.largest == 7);
+        r = rt_scan_floats(s, low, types[i], 0);
+        CHECK(!r.nans && !r.infs && r.largest == 0);
+    }
+    rt_device_close(s);
+    kt_done();
+}
