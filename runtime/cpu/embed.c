@@ -6,7 +6,10 @@
 #include "low_int.h"
 #include "rt_cpu_int.h"
 
-enum { COLS = 64 }; /* columns that one task adds up: whole cache lines */
+enum {
+    COLS = 64,  /* columns that one task adds up: whole cache lines */
+    WIDE = 1024 /* columns of a sum beside its row */
+};
 
 void
 rt_embed(rt_stream *s, void *out, rt_dtype to, const void *in, rt_dtype from,
@@ -32,40 +35,65 @@ rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads)
     return 0;
 }
 
-typedef struct
-    rows_sum { /* dx [n, inner] += dy [m, inner] at rows idx; both from element
-                             dx_at and dy_at on */
+/* dx [n, inner] += dy [m, inner] at rows idx; both from element dx_at and dy_at on. */
+typedef struct rows_sum {
     void *dx;
     const void *dy;
     int64_t dx_at, dy_at;
     const int64_t *idx;
     int64_t n, m, inner;
-    rt_dtype dx_type, dy_type;
+    rt_dtype type; /* of dy */
 } rows_sum;
 
-/* The c-th group of columns, of types known here. */
-V_INLINE void
-add_rows_as(const rows_sum *s, int64_t c, rt_dtype to, rt_dtype from)
+static inline int64_t
+row_at(const rows_sum *s, int64_t j)
 {
-    int64_t c0 = c * COLS, c1 = rt_min(c0 + COLS, s->inner);
-    for (int64_t j = 0; j < s->m; j++) {
-        int64_t row = s->idx[j] < 0 ? s->idx[j] + s->n : s->idx[j];
-        int64_t y = s->dx_at + row * s->inner, x = s->dy_at + j * s->inner;
-        for (int64_t k = c0; k < c1; k += VW) {
-            vf sum = v_load_as_to(s->dx, y + k, c1 - k, to) +
-                     v_load_as_to(s->dy, x + k, c1 - k, from);
-            v_store_as_to(s->dx, y + k, sum, c1 - k, to);
-        }
-    }
+    return s->idx[j] < 0 ? s->idx[j] + s->n : s->idx[j];
 }
 
+/* sum [n] += columns c.. of row j of dy. */
+V_INLINE void
+add_columns(float *sum, const rows_sum *s, int64_t j, int64_t c, int64_t n, rt_dtype t)
+{
+    int64_t x = s->dy_at + j * s->inner + c;
+    for (int64_t k = 0; k < n; k += VW)
+        v_store_to(sum + k,
+                   v_load_to(sum + k, n - k) + v_load_as_to(s->dy, x + k, n - k, t),
+                   n - k);
+}
+
+/* The c-th group of columns, where dx is of floats. */
 static void
 add_rows(const rows_sum *s, int64_t c)
 {
-    if (s->dx_type == RT_F32 && s->dy_type == RT_F32)
-        add_rows_as(s, c, RT_F32, RT_F32);
-    else
-        add_rows_as(s, c, s->dx_type, s->dy_type);
+    int64_t at = c * COLS, n = rt_min(COLS, s->inner - at);
+    float *dx = (float *)s->dx + s->dx_at + at;
+    for (int64_t j = 0; j < s->m; j++)
+        if (s->type == RT_F32)
+            add_columns(dx + row_at(s, j) * s->inner, s, j, at, n, RT_F32);
+        else
+            add_columns(dx + row_at(s, j) * s->inner, s, j, at, n, s->type);
+}
+
+/* Where dx is of a low type, too, a row's sum is one of floats and rounded once: the first of
+ * equal indices does it for all of them. */
+static void
+sum_row(const rows_sum *s, int64_t first)
+{
+    float sum[WIDE];
+    int64_t row = row_at(s, first), dx = s->dx_at + row * s->inner;
+    for (int64_t j = 0; j < first; j++)
+        if (row_at(s, j) == row)
+            return;
+    for (int64_t c = 0; c < s->inner; c += WIDE) {
+        int64_t n = rt_min(WIDE, s->inner - c);
+        memset(sum, 0, sizeof sum);
+        for (int64_t j = first; j < s->m; j++)
+            if (row_at(s, j) == row)
+                add_columns(sum, s, j, c, n, s->type);
+        for (int64_t k = 0; k < n; k += VW)
+            v_store_as_to(s->dx, dx + c + k, v_load(sum + k), n - k, s->type);
+    }
 }
 
 void
@@ -76,7 +104,7 @@ rt_embed_grad(rt_stream *s, float *dtable, const void *dy, rt_dtype type,
     (void)scratch;
     if (!add)
         rt_zero(s, dtable, v * h * (int64_t)sizeof *dtable);
-    rows_sum sum = {dtable, dy, 0, 0, ids, v, rows, h, RT_F32, type};
+    rows_sum sum = {dtable, dy, 0, 0, ids, v, rows, h, type};
     int team = rt_team(s, rows * h);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t c = 0; c < (h + COLS - 1) / COLS; c++)
@@ -102,14 +130,16 @@ void
 rt_gather_grad(rt_stream *s, void *to, const void *from, const int64_t *idx,
                int64_t outer, int64_t n, int64_t inner, int64_t m, rt_dtype type)
 {
-    int64_t nc = (inner + COLS - 1) / COLS;
+    int64_t parts = type == RT_F32 ? (inner + COLS - 1) / COLS : m;
     rt_zero(s, to, outer * n * inner * v_bytes(type));
     int team = rt_team(s, outer * m * inner);
 #pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t t = 0; t < outer * nc; t++) {
-        int64_t o = t / nc;
-        rows_sum sum = {to, from, o * n * inner, o * m * inner, idx,
-                        n,  m,    inner,         type,          type};
-        add_rows(&sum, t % nc);
+    for (int64_t t = 0; t < outer * parts; t++) {
+        int64_t o = t / parts;
+        rows_sum sum = {to, from, o * n * inner, o * m * inner, idx, n, m, inner, type};
+        if (type == RT_F32)
+            add_rows(&sum, t % parts);
+        else
+            sum_row(&sum, t % parts);
     }
 }

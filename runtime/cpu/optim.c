@@ -19,7 +19,11 @@
 /* What the loss scaler's floats are, and after how many good steps its scale doubles. */
 enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
 
-/* ---- norm ---- */
+/* ---- norm ----
+ * Squares and sums are doubles: they overflow for no gradients that are finite, and an element
+ * that is not makes the norm so. norm2 itself is a float, finite up to a norm of 1.8e19: with a
+ * scale of 2^24 up to 1e12 of the true gradients, far above what any training recovers from, so
+ * that more than this may well count as not finite. */
 
 static double
 block_squares(const float *x, int64_t n)

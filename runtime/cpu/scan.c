@@ -1,5 +1,5 @@
-/* scan.c -- what floats and elements of low types hold, for the search of the first op that went wrong. One thread: it
- * runs after a failure only.
+/* scan.c -- what floats and elements of low types hold, for the search of the first op that
+ * went wrong. One thread: it runs after a failure only.
  */
 #include "low_int.h"
 #include "rt_cpu_int.h"

@@ -46,6 +46,79 @@ TEST(embedding_and_its_gradient)
     }
 }
 
+/* From a table of any type to any type; the gradient of rows of low types. */
+TEST(embedding_of_low_types)
+{
+    enum { ROWS = 301, H = 131, V = 17 };
+    static const rt_dtype types[3] = {RT_F32, RT_BF16, RT_F16};
+    int64_t *ids = ids_of(ROWS, V, false);
+    rt_program program = {0};
+    rt_stream *s = kt_open(&program, 3);
+    for (int i = 0; i < 9; i++) {
+        rt_dtype to = types[i % 3], from = types[i / 3];
+        float *x = kt_noise(V * H, 1, 1), *rows = kt_floats(ROWS * H);
+        float *dy = kt_noise(ROWS * H, 2, 1), *dx = kt_floats(V * H);
+        float *want = kt_floats(V * H);
+        const void *table = kt_as(x, V * H, from), *low = kt_as(dy, ROWS * H, from);
+        void *y = kt_bytes(ROWS * H * kt_size(to));
+        rt_embed(s, y, to, table, from, ids, ROWS, H);
+        rt_embed(s, rows, RT_F32, x, RT_F32, ids, ROWS, H);
+        CHECK(kt_is_rounded(y, rows, ROWS * H, to));
+        rt_embed_grad(s, dx, low, from, ids, ROWS, H, V, false, NULL);
+        rt_embed_grad(s, want, dy, RT_F32, ids, ROWS, H, V, false, NULL);
+        CHECK(!memcmp(dx, want, V * H * 4));
+    }
+    rt_device_close(s);
+    kt_done();
+}
+
+/* Equal indices add up in floats, and the sum is rounded: as that of floats is. */
+TEST(gather_of_low_types)
+{
+    static const int64_t z[][4] = {
+        {1, 1, 1, 1}, {2, 5, 3, 90}, {1, 40, 33, 300}, {2, 7, 1100, 20}};
+    for (size_t i = 0; i < 2 * (sizeof z / sizeof *z); i++) {
+        int64_t outer = z[i / 2][0], n = z[i / 2][1], inner = z[i / 2][2],
+                m = z[i / 2][3], nx = outer * n * inner, ny = outer * m * inner;
+        rt_dtype t = i % 2 ? RT_F16 : RT_BF16;
+        int64_t *idx = ids_of(m, n, true);
+        rt_program program = {0};
+        float *dy = kt_noise(ny, 2, 1), *want = kt_floats(nx);
+        float *x = kt_noise(nx, 3, 1), *taken = kt_floats(ny);
+        void *low = kt_as(dy, ny, t), *from = kt_as(x, nx, t), *y = kt_bytes(ny * 2);
+        RUN_TEAMS(&program, s, team)
+        {
+            void *dx = kt_bytes(nx * 2);
+            rt_gather_grad(s, dx, low, idx, outer, n, inner, m, t);
+            rt_gather_grad(s, want, dy, idx, outer, n, inner, m, RT_F32);
+            CHECK(kt_is_rounded(dx, want, nx, t));
+            rt_gather(s, y, from, idx, outer, n, inner, m, 2);
+            rt_gather(s, taken, x, idx, outer, n, inner, m, 4);
+            CHECK(kt_is_rounded(y, taken, ny, t));
+        }
+        kt_done();
+    }
+}
+
+TEST(column_sums_of_low_types)
+{
+    enum { ROWS = 203, COLS = 77, LD = 80 };
+    for (int i = 0; i < 2; i++) {
+        float *x = kt_noise(ROWS * LD, 1, 1), *y = kt_floats(COLS),
+              *want = kt_floats(COLS);
+        const void *low = kt_as(x, ROWS * LD, i ? RT_F16 : RT_BF16);
+        rt_program program = {0};
+        RUN_TEAMS(&program, s, team)
+        {
+            void *scratch = kt_bytes(rt_colsum_scratch(ROWS, COLS, 3));
+            rt_colsum(s, want, x, RT_F32, ROWS, COLS, LD, false, scratch);
+            rt_colsum(s, y, low, i ? RT_F16 : RT_BF16, ROWS, COLS, LD, false, scratch);
+            CHECK(!memcmp(y, want, COLS * 4));
+        }
+        kt_done();
+    }
+}
+
 TEST(gather_takes_negative_indices)
 {
     static const int64_t z[][4] = {{1, 4, 1, 3}, {3, 5, 2, 9}, {2, 30, 100, 40}};

@@ -181,6 +181,62 @@ TEST(rmsnorm_and_its_gradients)
     }
 }
 
+/* What the kernels give for x, dy of the types and w, b. */
+typedef struct outs {
+    void *y, *ry, *dx, *rdx, *mean, *rstd, *dw, *db, *rdw;
+} outs;
+
+static outs
+run(rt_stream *s, const rt_norm *n, const void *x, const void *dy, const ln *p)
+{
+    int64_t all = n->rows * n->cols, nx = all * kt_size(n->x), ny = all * kt_size(n->y);
+    outs o = {kt_bytes(ny),       kt_bytes(ny),       kt_bytes(nx),
+              kt_bytes(nx),       kt_floats(n->rows), kt_floats(n->rows),
+              kt_floats(n->cols), kt_floats(n->cols), kt_floats(n->cols)};
+    float *q = kt_floats(n->rows);
+    void *scratch = kt_bytes(rt_layernorm_dwb_scratch(n->rows, n->cols, 3));
+    rt_layernorm(s, o.y, o.mean, o.rstd, x, p->w, p->b, n);
+    rt_layernorm_dx(s, o.dx, dy, x, p->w, o.mean, o.rstd, n);
+    rt_layernorm_dwb(s, o.dw, o.db, dy, x, o.mean, o.rstd, n, false, false, scratch);
+    rt_rmsnorm(s, o.ry, q, x, p->w, n);
+    rt_rmsnorm_dx(s, o.rdx, dy, x, p->w, q, n);
+    rt_rmsnorm_dw(s, o.rdw, dy, x, q, n, false, scratch);
+    return o;
+}
+
+static void
+check_types(const size2 *z, rt_dtype tx, rt_dtype ty)
+{
+    ln p = make(z);
+    int64_t n = z->rows * z->cols, row = z->rows * 4, col = z->cols * 4;
+    const void *x = kt_as(p.x, n, tx), *dy = kt_as(p.dy, n, ty);
+    rt_norm floats = {z->rows, z->cols, RT_F32, RT_F32, 1e-3f}, low = floats;
+    rt_program program = {0};
+    low.x = tx, low.y = ty;
+    RUN_TEAMS(&program, s, team)
+    {
+        outs want = run(s, &floats, p.x, p.dy, &p), got = run(s, &low, x, dy, &p);
+        CHECK(kt_is_rounded(got.y, want.y, n, ty));
+        CHECK(kt_is_rounded(got.ry, want.ry, n, ty));
+        CHECK(kt_is_rounded(got.dx, want.dx, n, tx));
+        CHECK(kt_is_rounded(got.rdx, want.rdx, n, tx));
+        CHECK(!memcmp(got.mean, want.mean, (size_t)row));
+        CHECK(!memcmp(got.rstd, want.rstd, (size_t)row));
+        CHECK(!memcmp(got.dw, want.dw, (size_t)col));
+        CHECK(!memcmp(got.db, want.db, (size_t)col));
+        CHECK(!memcmp(got.rdw, want.rdw, (size_t)col));
+    }
+    kt_done();
+}
+
+/* x and y each of any type: what floats give, rounded once. */
+TEST(norms_of_low_types_are_the_float_results_rounded)
+{
+    static const rt_dtype types[3] = {RT_F32, RT_BF16, RT_F16};
+    for (size_t i = 0; i < 9 * (sizeof sizes / sizeof *sizes); i++)
+        check_types(&sizes[i / 9], types[i % 3], types[i / 3 % 3]);
+}
+
 TEST(softmax_and_its_gradient)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

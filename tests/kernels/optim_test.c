@@ -221,6 +221,180 @@ TEST(an_update_that_can_not_be_good_changes_nothing)
     kt_done();
 }
 
+/* Images are the new parameters, rounded; other results are as without images. */
+static void
+check_images(rt_hyper h, rt_dtype type)
+{
+    rt_param with[NPARAM];
+    rt_program p = program_of(), q = program_of();
+    rt_stream *s = kt_open(&p, 3);
+    state *z = make(&p), *plain = make(&p);
+    char *image[NUNIT];
+    float coef = 0.5f;
+    memcpy(with, params, sizeof with);
+    q.param = with;
+    with[0].image = 128, with[3].image = 64;
+    with[0].image_dtype = with[3].image_dtype = type;
+    for (int c = RT_TRAIN; c <= RT_STATE_V; c++) {
+        fill(z, (rt_class)c, 9, 1);
+        fill(plain, (rt_class)c, 9, 1);
+    }
+    for (int u = 0; u < NUNIT; u++) { /* squares are not negative */
+        memset(z->base[RT_STATE_V][u], 0, (size_t)unit_bytes[u][RT_STATE_V]);
+        memset(plain->base[RT_STATE_V][u], 0, (size_t)unit_bytes[u][RT_STATE_V]);
+    }
+    for (int u = 0; u < NUNIT; u++)
+        image[u] = kt_bytes((u ? 64 + 2 * 40000 : 128 + 2 * 3001));
+    z->run.base[RT_IMAGE] = image;
+    z->run.program = &q;
+    z->run.hyper = plain->run.hyper = h;
+    for (int u = 0; u < NUNIT; u++) {
+        rt_optim(s, &z->run, u, &coef);
+        rt_optim(s, &plain->run, u, &coef);
+    }
+    rt_device_close(s);
+    for (int u = 0; u < NUNIT; u++) {
+        CHECK(!memcmp(z->base[RT_TRAIN][u], plain->base[RT_TRAIN][u],
+                      (size_t)unit_bytes[u][RT_TRAIN]));
+        for (int i = 0; i < 64; i++) /* in front of it */
+            CHECK(image[u][i] == -1);
+    }
+    CHECK(kt_is_rounded(image[0] + 128, data(z, RT_TRAIN, &with[0]), with[0].n, type));
+    CHECK(kt_is_rounded(image[1] + 64, data(z, RT_TRAIN, &with[3]), with[3].n, type));
+    kt_done();
+}
+
+TEST(images_are_the_new_parameters_rounded)
+{
+    static const rt_hyper h[] = {{.lr = 0.1,
+                                  .weight_decay = 0.1,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.99,
+                                  .eps = 1e-8,
+                                  .step = 3},
+                                 {.lr = 0.1, .step = 1, .sgd = true},
+                                 {.lr = 0.1, .step = 1, .sgd = true, .momentum = 0.9}};
+    for (int i = 0; i < 6; i++)
+        check_images(h[i / 2], i % 2 ? RT_F16 : RT_BF16);
+}
+
+/* torch.amp.GradScaler with its defaults, but for where it ends. */
+TEST(the_loss_scaler)
+{
+    enum { SCALE, GOOD, SKIPPED, UPDATES };
+    rt_program p = program_of();
+    rt_stream *s = kt_open(&p, 1);
+    float x[4] = {65536, 0, 0, 0}, good = 3, bad[] = {INFINITY, NAN};
+    for (int i = 1; i < 2000; i++)
+        rt_rescale(s, x, &good);
+    CHECK(x[SCALE] == 65536 && x[GOOD] == 1999 && x[SKIPPED] == 0 &&
+          x[UPDATES] == 1999);
+    rt_rescale(s, x, &good);
+    CHECK(x[SCALE] == 131072 && x[GOOD] == 0 && x[UPDATES] == 2000);
+    for (int i = 0; i < 5; i++)
+        rt_rescale(s, x, &good);
+    rt_rescale(s, x, &bad[0]); /* good ones before it no longer count */
+    CHECK(x[SCALE] == 65536 && x[GOOD] == 0 && x[SKIPPED] == 1 && x[UPDATES] == 2005);
+    for (int i = 0; i < 1999; i++)
+        rt_rescale(s, x, &good);
+    CHECK(x[SCALE] == 65536);
+    rt_rescale(s, x, &good);
+    CHECK(x[SCALE] == 131072);
+    for (int i = 0; i < 17; i++)
+        rt_rescale(s, x, &bad[i % 2]);
+    CHECK(x[SCALE] == 1 && x[SKIPPED] == 18);
+    rt_rescale(s, x, &bad[1]); /* not below 1 */
+    CHECK(x[SCALE] == 1 && x[SKIPPED] == 19 && x[UPDATES] == 4005);
+    x[SCALE] = 0x1p127f, x[GOOD] = 1999;
+    rt_rescale(s, x, &good); /* it stays finite */
+    CHECK(x[SCALE] == 0x1p127f && x[GOOD] == 0);
+    rt_device_close(s);
+}
+
+TEST(clipping_of_scaled_gradients)
+{
+    rt_program p = program_of();
+    rt_run run = {.program = &p};
+    float norm2 = 16 * 1024.0f * 1024.0f, coef = -1, scaler[4] = {1024, 0, 0, 0};
+    rt_stream *s = kt_open(&p, 1);
+    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
+    CHECK(coef == 1.0f / 1024);
+    run.hyper.max_norm = 1; /* the true norm is 4 */
+    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
+    CHECK_NEAR((double)coef * 1024, 1 / (4 + 1e-6), 1e-7);
+    run.hyper.max_norm = 8;
+    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
+    CHECK(coef == 1.0f / 1024);
+    norm2 = INFINITY;
+    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
+    CHECK(isnan(coef));
+    rt_device_close(s);
+}
+
+/* With a scaler AdamW's t counts the updates that were made, whatever the step. */
+TEST(skipped_steps_do_not_count_for_adamw)
+{
+    rt_program p = program_of(), scaled = program_of();
+    rt_stream *s = kt_open(&p, 2);
+    state *z = make(&p), *plain = make(&p);
+    float coef = 1, scaler[4] = {1, 0, 7, 2};
+    char *at[1] = {(char *)scaler};
+    rt_hyper h = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 3};
+    scaled.scaled = true;
+    fill(z, RT_GRAD, 9, 1);
+    fill(plain, RT_GRAD, 9, 1);
+    plain->run.hyper = z->run.hyper = h;
+    z->run.hyper.step = 10;
+    z->run.program = &scaled;
+    z->run.base[RT_SCALER] = at;
+    for (int u = 0; u < NUNIT; u++) {
+        rt_optim(s, &z->run, u, &coef);
+        rt_optim(s, &plain->run, u, &coef);
+        CHECK(!memcmp(z->base[RT_TRAIN][u], plain->base[RT_TRAIN][u],
+                      (size_t)unit_bytes[u][RT_TRAIN]));
+    }
+    CHECK(scaler[3] == 2);
+    rt_device_close(s);
+    kt_done();
+}
+
+/* Of gradients that are finite the norm is, far above any that a scale makes; one element that
+ * is not makes it so. */
+TEST(the_norm_is_finite_where_gradients_are)
+{
+    static const float large[] = {1e17f, -6e15f, INFINITY, -INFINITY, NAN};
+    rt_program p = program_of();
+    rt_stream *s = kt_open(&p, 2);
+    for (int i = 0; i < 5; i++) {
+        state *z = make(&p);
+        float norm2 = 0;
+        fill(z, RT_GRAD, 3, 1e10f);
+        data(z, RT_GRAD, &params[3])[39999] = large[i];
+        rt_norm2(s, &norm2, &z->run);
+        CHECK(!isfinite(norm2) == !isfinite(large[i]));
+        if (i < 2)
+            CHECK_NEAR((double)norm2 / ((double)large[i] * (double)large[i]), 1, 1e-4);
+    }
+    rt_device_close(s);
+    kt_done();
+}
+
+TEST(a_scan_of_low_types)
+{
+    rt_program p = program_of();
+    rt_stream *s = kt_open(&p, 1);
+    for (int i = 0; i < 2; i++) {
+        float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
+        rt_dtype t = i ? RT_F16 : RT_BF16;
+        const void *low = kt_as(x, 7, t);
+        rt_scan r = rt_scan_floats(s, low, t, 7);
+        CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
+        CHECK(r.largest == 7);
+    }
+    rt_device_close(s);
+    kt_done();
+}
+
 TEST(a_scan_finds_what_is_not_finite)
 {
     rt_program p = program_of();
