@@ -349,6 +349,18 @@ float rt_scaler_scale(const rt_run *);
 /* What it is after update(), into the state. */
 void rt_scaler_see(const rt_run *, rt_train_state *);
 
+/* ---- the checking mode: what is done behind every call of micro() ---- */
+struct rt_check {
+    void (*see)(rt_run *, int op);
+};
+
+/* ---- record.c: --record-step, for efficc verify ---- */
+typedef struct rt_record rt_record;
+/* Before a step of one micro-batch: its results are recorded from now on. NULL: said why. */
+rt_record *rt_record_start(rt_run *, const char *path);
+/* After its update. code: of the step; returns it, or that of an error of the file. */
+int rt_record_end(rt_record *, rt_run *, int code);
+
 /* ---- nonfinite.c: a loss or gradient norm that is not finite ---- */
 typedef struct rt_bad_step {
     int64_t step;     /* from 1 */

@@ -242,6 +242,17 @@ update(loop *l, int64_t supervised)
     return RT_OK;
 }
 
+/* The last step may be one to record. */
+static int
+recorded_update(loop *l, int64_t supervised)
+{
+    const char *path = l->job->opts->record_step;
+    if (!path || l->state->step + 1 < l->schedule.total)
+        return update(l, supervised);
+    rt_record *r = rt_record_start(l->run, path);
+    return r ? rt_record_end(r, l->run, update(l, supervised)) : RT_USER;
+}
+
 static int
 train_step(loop *l)
 {
@@ -253,7 +264,7 @@ train_step(loop *l)
     int64_t supervised = count_supervised(l);
     int code = supervised < 0 ? RT_USER : RT_OK;
     if (supervised > 0)
-        code = update(l, supervised);
+        code = recorded_update(l, supervised);
     if (!supervised) {
         rt_progress_clear(&l->progress);
         rt_say("note", "step %lld has no supervised token and is skipped",
@@ -512,6 +523,8 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
                        "a step of %lld rows: dropout tells %d apart; give a smaller "
                        "--global-batch-size",
                        (long long)l.schedule.global, RT_MOST_KEYS);
+    if (o->record_step && l.schedule.global > l.schedule.batch)
+        return rt_fail(RT_USER, "--record-step: a step must be one micro-batch");
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
     l.shown = (rt_state){.total = l.schedule.total};

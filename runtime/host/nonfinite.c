@@ -13,7 +13,8 @@
 
 enum { ROWS_SHOWN = 8 };
 
-struct rt_check {
+typedef struct search {
+    rt_check check; /* first: run->check points to it */
     const rt_op *op;      /* the first that went bad; NULL: none yet */
     const rt_tensor *bad; /* its result, and what was found in it */
     rt_scan scan;
@@ -21,7 +22,7 @@ struct rt_check {
     rt_scan source_scan;
     const rt_tensor *largest; /* operand with the largest size; NULL: none to look at */
     float size;
-};
+} search;
 
 /* ---- the checking mode ---- */
 
@@ -49,7 +50,7 @@ is_bad(const rt_tensor *t, const rt_scan *s)
 }
 
 static void
-look_at_operands(const rt_run *run, rt_check *c)
+look_at_operands(const rt_run *run, search *c)
 {
     for (int i = c->op->nres; i < c->op->n; i++) {
         const rt_tensor *t = &run->program->tensor[c->op->tensor[i]];
@@ -65,10 +66,10 @@ look_at_operands(const rt_run *run, rt_check *c)
     }
 }
 
-void
-rt_check_op(rt_run *run, int number)
+static void
+see(rt_run *run, int number)
 {
-    rt_check *c = run->check;
+    search *c = (search *)(void *)run->check;
     const rt_op *op = &run->program->op[number];
     for (int i = 0; i < op->nres && !c->op; i++) {
         const rt_tensor *t = &run->program->tensor[op->tensor[i]];
@@ -113,7 +114,7 @@ put_scan(rt_text *out, const rt_run *run, const rt_tensor *t, const rt_scan *s)
 
 /* "layer.1 forward, %h = add (/Add): 3 of .." */
 static void
-put_op(rt_text *out, const rt_run *run, const rt_check *c)
+put_op(rt_text *out, const rt_run *run, const search *c)
 {
     const rt_tensor *t = c->bad;
     rt_putf(out, "%s %s, %s", run->program->unit[c->op->unit],
@@ -145,7 +146,7 @@ is_changed(const rt_program *p, const rt_tensor *t)
 }
 
 static void
-put_operands(rt_text *out, const rt_run *run, const rt_check *c, const rt_bad_step *b)
+put_operands(rt_text *out, const rt_run *run, const search *c, const rt_bad_step *b)
 {
     if (c->source) {
         rt_putf(out, "\nits operand %s is not finite itself: ", c->source->name);
@@ -215,7 +216,7 @@ put_without_op(rt_text *out, rt_run *run, const rt_bad_step *b)
 
 /* RT_OK, or a row could not be read. where: the micro-batch that went bad. */
 static int
-search(const rt_job *job, const rt_bad_step *b, rt_check *c, rt_text *where)
+run_again(const rt_job *job, const rt_bad_step *b, search *c, rt_text *where)
 {
     rt_run *run = job->run;
     const rt_program *p = run->program;
@@ -225,7 +226,7 @@ search(const rt_job *job, const rt_bad_step *b, rt_check *c, rt_text *where)
         int64_t n = b->fill(b->loop, m, &row);
         if (n < 0)
             return RT_USER;
-        run->check = c;
+        run->check = &c->check;
         p->micro(run);
         run->check = NULL;
         if (!c->op)
@@ -257,9 +258,9 @@ put_advice(rt_text *out, const rt_job *job, const rt_bad_step *b, bool weights)
 int
 rt_nonfinite(const rt_job *job, const rt_bad_step *b)
 {
-    rt_check c = {.op = NULL};
+    search c = {.check = {.see = see}};
     rt_text op = {0}, more = {0}, where = {0};
-    int code = search(job, b, &c, &where);
+    int code = run_again(job, b, &c, &where);
     bool weights = is_weight(c.source);
     bool skip = !strcmp(job->opts->on_nonfinite, "skip") && !weights;
     if (c.op)

@@ -233,3 +233,9 @@ rt_free_memory(void)
     int64_t most = number_in("/sys/fs/cgroup/memory.max");
     return most > 0 && most < bytes ? most : bytes;
 }
+
+void
+rt_check_op(rt_run *run, int op)
+{
+    run->check->see(run, op);
+}
