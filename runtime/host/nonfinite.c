@@ -14,7 +14,7 @@
 enum { ROWS_SHOWN = 8 };
 
 typedef struct search {
-    rt_check check; /* first: run->check points to it */
+    rt_check check;       /* first: run->check points to it */
     const rt_op *op;      /* the first that went bad; NULL: none yet */
     const rt_tensor *bad; /* its result, and what was found in it */
     rt_scan scan;
