@@ -24,7 +24,7 @@ number(ef_ctx *ctx, int64_t n)
     return n ? ef_internf(ctx, "%lld", (long long)n) : NULL;
 }
 
-enum { ROWS = 18 };
+enum { ROWS = 19 };
 
 static void
 look_at(const ir_module *m, row r[ROWS])
@@ -58,6 +58,8 @@ look_at(const ir_module *m, row r[ROWS])
          PASS_AT_lora, PASS_AT_lora},
         {"lora-scale", c->lora_scale, NULL, lora ? PASS_LORA_SCALE : NULL, PASS_AT_lora,
          PASS_AT_lora},
+        {"no-unpad", c->unpad ? NULL : "padding", "sizes.rows", "padding",
+         PASS_AT_unpad, PASS_AT_unpad},
         {"bf16", c->bf16 ? "bf16" : NULL, "precision", "fp32", PASS_AT_autocast,
          PASS_AT_autocast},
         {"fp16", c->fp16 ? "fp16" : NULL, "precision", "fp32", PASS_AT_autocast,
