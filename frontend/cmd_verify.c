@@ -1,0 +1,279 @@
+/* cmd_verify.c -- efficc verify: does a trainer compute what the interpreter computes?
+ *
+ * The model is compiled as the options say, in fp32 and in bf16 unless they name a
+ * precision, into a temporary folder. Each trainer trains two steps on rows that are made
+ * up, and records all results of the second, when adapters are no longer zero. Each result
+ * is held against the interpreter on the trainer's own operands; and the gradients, as the
+ * interpreter computes them in fp32, against differences of its losses.
+ */
+#include "cmd_verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SHOWN = 10, LOG_BYTES = 1 << 20, TREE_FDS = 16 };
+
+extern char **environ;
+
+typedef struct verify {
+    ef_ctx *ctx;
+    ef_config cfg;
+    const char *dir;
+    int bad; /* results and slopes beyond what is allowed */
+} verify;
+
+/* ---- the command line ---- */
+
+/* All options but --help are those of the compiler. Returns -1 to go on, or the exit code. */
+static int
+read_options(verify *x, const cmd_args *args)
+{
+    char **argv = EF_NEWN(x->ctx->arena, char *, args->argc + 1);
+    int n = 0;
+    argv[n++] = args->argv[0];
+    for (int i = 2; i < args->argc; i++) {
+        const char *arg = args->argv[i];
+        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+            cmd_help(stdout, args->word);
+            puts("\nOptions of efficc MODEL.onnx are understood, too: sizes, task, "
+                 "adapters, precision ..");
+            return 0;
+        }
+        argv[n++] = args->argv[i];
+    }
+    return fe_options(x->ctx, n, argv, &x->cfg);
+}
+
+/* ---- a trainer and its record ---- */
+
+static bool
+write_template(fe_model *model, const ir_module *m, ef_arena *a, const char *dir)
+{
+    return ir_meta_get(m, "lora.r") ||
+           fe_write_template(model, m, ef_printf(a, "%s/template.onnx", dir),
+                             ef_printf(a, "%s/template.json", dir));
+}
+
+/* The last lines of the trainer's output. */
+static void
+show_log(ef_ctx *ctx, const char *path)
+{
+    size_t n;
+    const char *text = ef_read_file(ctx->arena, path, LOG_BYTES, &n);
+    for (int i = 0; text && i < SHOWN && *text; i++) {
+        size_t k = strcspn(text, "\n");
+        ef_note(ctx, "%.*s", (int)k, text);
+        text += k + (text[k] == '\n');
+    }
+}
+
+/* Two steps with a learning rate that moves adapters away from zero. */
+static bool
+train(ef_ctx *ctx, const char *dir)
+{
+    ef_arena *a = ctx->arena;
+    char *log = ef_printf(a, "%s/trainer.log", dir);
+    char *argv[] = {ef_printf(a, "%s/trainer", dir),
+                    "--train-data",
+                    ef_printf(a, "%s/rows.jsonl", dir),
+                    "--max-steps",
+                    "2",
+                    "--learning-rate",
+                    "1e-3",
+                    "--lr-scheduler-type",
+                    "constant",
+                    "--no-shuffle",
+                    "--save-strategy",
+                    "no",
+                    "--output-dir",
+                    ef_printf(a, "%s/out", dir),
+                    "--record-step",
+                    ef_printf(a, "%s/record", dir),
+                    NULL};
+    posix_spawn_file_actions_t to;
+    pid_t pid;
+    int status = 0;
+    posix_spawn_file_actions_init(&to);
+    posix_spawn_file_actions_addopen(&to, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn_file_actions_adddup2(&to, 1, 2);
+    int why = posix_spawn(&pid, argv[0], &to, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&to);
+    if (why)
+        return ef_error(ctx, NULL, E_FILE, argv[0], strerror(why));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && !WEXITSTATUS(status))
+        return true;
+    ef_error(ctx, NULL, E_FILE, argv[0], "the trainer failed");
+    show_log(ctx, log);
+    return false;
+}
+
+/* ---- one precision ---- */
+
+static void
+show_rows(const verify_rows *rows)
+{
+    printf("%12s %10s %10s  result\n", "ulp", "relative", "allowed");
+    for (int i = 0; i < rows->n && i < SHOWN; i++) {
+        const verify_row *r = &rows->at[i];
+        static const char *const phase[] = {"forward", "backward", "update"};
+        const ir_module *m = r->op->block->func->module;
+        printf("%12.3g %10.2e %10.2e  %s%%%s = %s", r->ulp, r->error, r->allowed,
+               r->error <= r->allowed ? "" : "WRONG ", r->name,
+               ir_ops[r->op->code].name);
+        if (r->op->loc)
+            printf(" (%s)", r->op->loc);
+        printf(", %s %s: [%lld] is %.9g, not %.9g\n", m->units.at[r->op->block->unit],
+               phase[r->op->block->phase], (long long)r->at, r->got, r->want);
+    }
+}
+
+static void
+show_slopes(const slopes *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        const slope *w = &s->at[i];
+        if (w->bad || !i)
+            printf("%-11s %s: gradient %.9g, difference %.9g, relative error %.2e%s\n",
+                   i ? "" : "slopes", w->unit ? w->unit : "all trained", w->gradient,
+                   w->difference, w->error, w->bad ? " WRONG" : "");
+    }
+    printf("%-11s %d directions, %d wrong", "", s->n, s->bad);
+    if (s->left)
+        printf("; %d units left out for want of time", s->left);
+    puts("");
+}
+
+static bool
+check(verify *x, ir_module *m, const char *dir, const char *name)
+{
+    record r = {.ctx = x->ctx, .arena = ef_arena_new()};
+    ir_env env = {.arena = r.arena, .seed = 42};
+    verify_rows rows = {0};
+    slopes s = {0};
+    bool ok = verify_read_record(&r, ef_printf(r.arena, "%s/record", dir)) &&
+              verify_nodes(m, &r, &env, &rows);
+    if (ok) {
+        printf("%-11s %d results, %d beyond what is allowed; the worst:\n", name,
+               rows.n, rows.bad);
+        show_rows(&rows);
+    }
+    if (ok && x->ctx->cfg->fp32) {
+        ok = verify_slopes(m, &r, &s);
+        if (ok)
+            show_slopes(&s);
+    }
+    x->bad += rows.bad + s.bad + !rows.n;
+    ef_arena_free(r.arena);
+    return ok;
+}
+
+static bool
+make_dir(ef_ctx *ctx, const char *dir)
+{
+    return !mkdir(dir, 0777) || ef_error(ctx, NULL, E_CG_OUTPUT, dir, strerror(errno));
+}
+
+static bool
+build_and_check(verify *x, fe_model *model, ir_module *m, const pass_target *target)
+{
+    ef_ctx *ctx = x->ctx;
+    const char *name = ctx->cfg->fp32 ? "fp32" : ctx->cfg->bf16 ? "bf16" : "fp16";
+    const char *dir = ef_printf(ctx->arena, "%s/%s", x->dir, name);
+    bool stopped = false;
+    bool ok = pass_run(m, target, &stopped) && make_dir(ctx, dir) &&
+              cg_emit(m, target, dir) && write_template(model, m, ctx->arena, dir) &&
+              cg_build(ctx, dir) &&
+              verify_write_data(m, ef_printf(ctx->arena, "%s/rows.jsonl", dir)) &&
+              train(ctx, dir);
+    return ok && check(x, m, dir, name);
+}
+
+/* x->cfg names the precision, or leaves it to fe_precision(). */
+static bool
+one_precision(verify *x, const pass_target *target)
+{
+    ef_ctx *ctx = x->ctx;
+    ef_config cfg = x->cfg;
+    FILE *report = ctx->report;
+    ctx->cfg = &cfg;
+    ctx->report = NULL;
+    fe_model *model = fe_load(ctx, cfg.input);
+    ir_module *m = model ? fe_import(ctx, model) : NULL;
+    if (m)
+        fe_precision(ctx, &cfg, m, target->computes);
+    bool ok = m && build_and_check(x, model, m, target);
+    if (m)
+        ir_module_free(m);
+    fe_unload(model);
+    ctx->cfg = &x->cfg;
+    ctx->report = report;
+    return ok;
+}
+
+/* ---- the command ---- */
+
+static int
+remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+/* In fp32 and, where the machine multiplies in it, in bf16; or as the options say. */
+static bool
+all_precisions(verify *x)
+{
+    const ef_config given = x->cfg;
+    const pass_target *target = cg_target(x->ctx);
+    bool named =
+        given.fp32 || given.bf16 || given.fp16 || !strcmp(given.residual, "bf16");
+    if (!target || named)
+        return target && one_precision(x, target);
+    x->cfg.fp32 = true;
+    bool ok = one_precision(x, target);
+    x->cfg = given;
+    x->cfg.bf16 = true;
+    return ok && (!target->computes(IR_BF16) || one_precision(x, target));
+}
+
+static int
+run(verify *x)
+{
+    ef_ctx *ctx = x->ctx;
+    const char *root = getenv("TMPDIR");
+    char *dir =
+        ef_printf(ctx->arena, "%s/efficc-verify-XXXXXX", root && *root ? root : "/tmp");
+    ctx->cfg = &x->cfg;
+    ctx->file = x->cfg.input;
+    if (!mkdtemp(dir)) {
+        ef_error(ctx, NULL, E_CG_OUTPUT, dir, strerror(errno));
+        return 1;
+    }
+    x->dir = dir;
+    bool ok = all_precisions(x);
+    nftw(dir, remove_entry, TREE_FDS, FTW_DEPTH | FTW_PHYS);
+    if (ok)
+        puts(x->bad ? "verify: WRONG" : "verify: all agree");
+    return ok && !x->bad ? 0 : 1;
+}
+
+int
+cmd_verify(ef_ctx *ctx, const cmd_args *args)
+{
+    const ef_config *before = ctx->cfg;
+    verify x = {.ctx = ctx};
+    int code = read_options(&x, args);
+    if (code < 0)
+        code = run(&x);
+    ctx->cfg = before;
+    return code;
+}
