@@ -1,6 +1,6 @@
 /* Kernels whose operands may be of a low type, against plain loops in double on the values
- * that the operands have: norms, embedding, gather, column sums, rotary positions, scan. What
- * is stored in a low type may be off by its rounding, and no more. */
+ * that the operands have: norms, gradients of embeddings, rotary positions. What is stored in
+ * a low type may be off by its rounding, and no more. */
 #include "kernel.h"
 
 static const rt_dtype types[] = {RT_F32, RT_BF16, RT_F16};
@@ -179,7 +179,7 @@ TEST(dx_of_a_low_norm_may_be_dy)
     }
 }
 
-/* ---- rows by index ---- */
+/* ---- embeddings, rotary positions ---- */
 
 static int64_t *
 ids_of(int64_t n, int64_t v)
@@ -189,32 +189,6 @@ ids_of(int64_t n, int64_t v)
     for (int64_t i = 0; i < n; i++)
         ids[i] = kt_random(&seed) % v;
     return ids;
-}
-
-/* Rows are copied, or rounded once. */
-TEST(embedding_between_types)
-{
-    static const int64_t z[][3] = {{1, 1, 1}, {50, 17, 5}, {9, 15, 3}, {300, 387, 40}};
-    for (size_t i = 0; i < NTYPES * NTYPES * sizeof z / sizeof *z; i++) {
-        const int64_t *k = z[i / (NTYPES * NTYPES)];
-        int64_t rows = k[0], h = k[1], v = k[2], *ids = ids_of(rows, v);
-        rt_dtype from = types[i % NTYPES], to = types[i / NTYPES % NTYPES];
-        float *table = kt_noise(v * h, 1, 1);
-        void *low = kt_as(table, v * h, from), *y[KT_TEAMS];
-        void *rounded = kt_as(table, v * h, to); /* table has its values from here on */
-        rt_program program = {0};
-        RUN_TEAMS(&program, s, team)
-        {
-            y[team] = kt_bytes(rows * h * kt_size(to));
-            rt_embed(s, y[team], to, low, from, ids, rows, h);
-        }
-        CHECK(kt_same(y, rows * h * kt_size(to)));
-        for (int64_t r = 0; r < rows; r++)
-            CHECK(!memcmp((char *)y[0] + r * h * kt_size(to),
-                          (char *)rounded + ids[r] * h * kt_size(to),
-                          (size_t)(h * kt_size(to))));
-        kt_done();
-    }
 }
 
 TEST(gradient_of_an_embedding_from_low_dy)
@@ -243,70 +217,6 @@ TEST(gradient_of_an_embedding_from_low_dy)
         CHECK(kt_same(d, v * h * 4) && kt_same(more, v * h * 4));
         CHECK_NEAR(kt_error(d[0], want, v * h), 0, 1e-5);
         CHECK_NEAR(kt_error(more[0], sum, v * h), 0, 1e-5);
-        kt_done();
-    }
-}
-
-/* Sums of a low type are rounded after each row that is added. */
-TEST(gradient_of_a_gather_from_low_dy)
-{
-    static const int64_t z[][4] = {{1, 4, 1, 3}, {3, 5, 15, 9}, {2, 30, 387, 50}};
-    for (size_t i = 0; i < NTYPES * sizeof z / sizeof *z; i++) {
-        const int64_t *k = z[i / NTYPES];
-        int64_t outer = k[0], n = k[1], inner = k[2], m = k[3], *idx = ids_of(m, n);
-        int64_t nx = outer * n * inner, ny = outer * m * inner;
-        rt_dtype t = types[i % NTYPES];
-        float *dy = kt_noise(ny, 2, 1), *want = kt_floats(nx);
-        void *low = kt_as(dy, ny, t), *dx[KT_TEAMS];
-        memset(want, 0, (size_t)nx * sizeof *want);
-        for (int64_t e = 0; e < ny; e++) {
-            int64_t row = e / inner / m * n + idx[e / inner % m];
-            float *sum = &want[row * inner + e % inner];
-            *sum += dy[e];
-            if (t != RT_F32)
-                *sum = (float)ir_round(t == RT_BF16 ? IR_BF16 : IR_F16, (double)*sum);
-        }
-        rt_program program = {0};
-        RUN_TEAMS(&program, s, team)
-        {
-            dx[team] = kt_bytes(nx * kt_size(t));
-            rt_gather_grad(s, dx[team], low, idx, outer, n, inner, m, t);
-        }
-        CHECK(kt_same(dx, nx * kt_size(t)));
-        for (int64_t e = 0; e < nx; e++)
-            CHECK(kt_element(dx[0], e, t) == want[e]);
-        kt_done();
-    }
-}
-
-/* ---- columns, positions, scan ---- */
-
-TEST(column_sums_of_low_types)
-{
-    static const int64_t z[][3] = {
-        {1, 1, 1}, {7, 15, 19}, {300, 17, 17}, {201, 1030, 1031}};
-    for (size_t i = 0; i < NTYPES * sizeof z / sizeof *z; i++) {
-        const int64_t *k = z[i / NTYPES];
-        int64_t rows = k[0], cols = k[1], ld = k[2], n = (rows - 1) * ld + cols;
-        rt_dtype t = types[i % NTYPES];
-        float *x = kt_noise(n, 1, 1), *base = kt_noise(cols, 2, 1);
-        void *low = kt_as(x, n, t), *y[KT_TEAMS], *more[KT_TEAMS];
-        double *want = kt_doubles(cols), *sum = kt_doubles(cols);
-        for (int64_t e = 0; e < rows * cols; e++)
-            want[e % cols] += (double)x[e / cols * ld + e % cols];
-        for (int64_t c = 0; c < cols; c++)
-            sum[c] = want[c] + (double)base[c];
-        rt_program program = {0};
-        RUN_TEAMS(&program, s, team)
-        {
-            void *scratch = kt_bytes(rt_colsum_scratch(rows, cols, kt_threads[team]));
-            y[team] = kt_floats(cols), more[team] = kt_copy(base, cols);
-            rt_colsum(s, y[team], low, t, rows, cols, ld, false, scratch);
-            rt_colsum(s, more[team], low, t, rows, cols, ld, true, scratch);
-        }
-        CHECK(kt_same(y, cols * 4) && kt_same(more, cols * 4));
-        CHECK_NEAR(kt_error(y[0], want, cols), 0, 1e-5);
-        CHECK_NEAR(kt_error(more[0], sum, cols), 0, 1e-5);
         kt_done();
     }
 }
@@ -356,23 +266,4 @@ TEST(rotary_positions_of_low_types)
         CHECK_NEAR(error_as(y[0], t.type, want, n), 0, 1e-6);
         kt_done();
     }
-}
-
-TEST(a_scan_of_low_types)
-{
-    rt_program p = {0};
-    rt_stream *s = kt_open(&p, 1);
-    for (int i = 0; i < NTYPES; i++) {
-        float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
-        void *low = kt_as(x, 7, types[i]);
-        rt_scan r = rt_scan_floats(s, low, types[i], 7);
-        CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
-        CHECK(r.largest == 7);
-        r = rt_scan_floats(s, low, types[i], 2);
-        CHECK(!r.nans && !r.infs && r.nan_at == -1 && r.inf_at == -1 && r.largest == 7);
-        r = rt_scan_floats(s, low, types[i], 0);
-        CHECK(!r.nans && !r.infs && r.largest == 0);
-    }
-    rt_device_close(s);
-    kt_done();
 }
