@@ -396,14 +396,23 @@ put_sizes(ir_module *m, const char *key, int64_t n)
     ir_meta_set(m, key, b.s);
 }
 
+/* Is there anything that padding could be left out of? */
+static bool
+has_attention(const ir_func *f)
+{
+    for (const ir_op *op = ir_first_op(f); op; op = ir_next_op(op))
+        if (op->code == IR_OP_attention)
+            return true;
+    return false;
+}
+
 static void
 say_why_not(const unpad *u)
 {
-    ef_report(u->m->ctx, "padding: computed, since of %s%s%s%s %s",
-              u->stops ? ir_ops[u->stops->code].name : "the graph",
-              u->stops && u->stops->loc ? " (" : "",
-              u->stops && u->stops->loc ? u->stops->loc : "",
-              u->stops && u->stops->loc ? ")" : "", u->why);
+    const char *loc = u->stops ? u->stops->loc : NULL;
+    ef_report(u->m->ctx, "padding: computed, because of %s%s%s%s: %s",
+              u->stops ? ir_ops[u->stops->code].name : "the graph", loc ? " (" : "",
+              loc ? loc : "", loc ? ")" : "", u->why);
 }
 
 /* Needs the loss; where it can't be applied the module stays as it is, and the report says what
@@ -418,7 +427,7 @@ pass_unpad(pass_ctx *pc)
     r.u.seq = ir_meta_int(m, "seq", 0);
     int64_t n = r.u.batch * r.u.seq;
     if (n < 1 || !unpad_look(&r.u)) {
-        if (n > 0 && r.u.attentions)
+        if (n > 0 && has_attention(m->step))
             say_why_not(&r.u);
         return true;
     }
