@@ -127,8 +127,8 @@ report_params(fe_imp *im)
               "weights", (long long)n, grouped(im, numbers),
               n == named ? "all" : ef_printf(im->arena, "%lld", (long long)named));
     if (half)
-        ef_report(im->ctx, "%-11s %lld weights of 16 bits are computed with in fp32",
-                  "", (long long)half);
+        ef_report(im->ctx, "%-11s %lld weights of 16 bits, whose masters are fp32", "",
+                  (long long)half);
 }
 
 /* Weights without PyTorch's name, and those that are not quite PyTorch's. */
