@@ -4,7 +4,8 @@
  * results is compared, and then put in the place of the interpreter's: so each op is judged
  * on the trainer's own operands, and an error shows where it is made. Values that stay in
  * registers of a kernel are not recorded; the interpreter computes them without rounding, as
- * the kernel does, and its last op answers for all of it.
+ * the kernel does, and its last op answers for all of it. Within a kernel stored results, too,
+ * go on unrounded, so recorded ones take their places when it ends.
  *
  * Differences count over the largest element of the result. Where the result is a sum that
  * cancels, what can be asked for is less: then the sizes of what was added count instead,
@@ -16,13 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct
+    waiting {           /* a result whose record takes its place when its kernel ends */
+    const void *kernel; /* NULL: of none */
+    ir_tensor *t;
+    const double *got, *before; /* before: what is subtracted, or NULL */
+} waiting;
+
 typedef struct check {
     ir_module *m;
     const record *r;
     ir_env *env;
     ef_arena *arena;
     ef_map gradient; /* a value that is added where it is made -> its gradient buffer */
-    ef_map seen;     /* gradient buffer -> the next record of it */
+    ef_map last;     /* kernel number + 1 -> its last op */
+    EF_VEC(waiting) waiting;
+    ef_map seen; /* gradient buffer -> the next record of it */
     verify_rows *rows;
     int64_t live[IR_SUP + 1]; /* rows that mean something */
 } check;
@@ -30,8 +40,8 @@ typedef struct check {
 /* ---- what is allowed ---- */
 
 /* Half a unit in the last place of elements near 1. */
-static double
-half_ulp(ir_dtype t)
+double
+verify_half_ulp(ir_dtype t)
 {
     return t == IR_BF16 ? 0x1p-8 : t == IR_F16 ? 0x1p-11 : 0x1p-24;
 }
@@ -64,17 +74,17 @@ adds_up(const ir_op *op)
 }
 
 /* Rounding of the result, and of what is added up in f32 before it: of n terms in blocks
- * about sqrt(n) 2^-24, 1000 in the worst case here. Polynomials for exp, tanh and erf are
+ * about sqrt(n) 2^-24, so 128 is enough for sums of thousands of terms. Polynomials for exp, tanh and erf are
  * good to a few 2^-24. Attention in a low type rounds the weights before it multiplies. */
 static double
 allowed(const ir_op *op, const ir_value *v)
 {
-    double sums = 1000 * 0x1p-24, low = half_ulp(v->type->dtype);
+    double sums = 128 * 0x1p-24, low = verify_half_ulp(v->type->dtype);
     bool attends = op->code == IR_OP_attention || op->code == IR_OP_attention_grad;
     if (op->code == IR_OP_head_ce_grad && ir_is_low(op->arg[0]->type->dtype))
         attends = true; /* d logits are rounded, too */
     if (attends && ir_is_low(op->arg[0]->type->dtype))
-        low = 4 * half_ulp(op->arg[0]->type->dtype);
+        low = 4 * verify_half_ulp(op->arg[0]->type->dtype);
     return low + sums;
 }
 
@@ -107,9 +117,9 @@ largest(const double *x, int64_t n)
 }
 
 /* got against want, n elements; size: of which errors are parts. */
-static void
-judge(verify_row *row, ir_dtype t, const double *got, const double *want, int64_t n,
-      double size)
+void
+verify_judge(verify_row *row, ir_dtype t, const double *got, const double *want,
+             int64_t n, double size)
 {
     row->error = row->ulp = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -156,14 +166,20 @@ size_of_terms(check *c, const ir_op *op, int k, double *size)
     return ok;
 }
 
-static void
-add_row(check *c, const verify_row *row)
+void
+verify_add(const record *r, verify_rows *s, const verify_row *row)
 {
-    verify_rows *s = c->rows;
     if (s->n == s->cap)
-        s->at = ef_grow(c->r->arena, s->at, &s->cap, s->n, sizeof *s->at);
+        s->at = ef_grow(r->arena, s->at, &s->cap, s->n, sizeof *s->at);
     s->at[s->n++] = *row;
     s->bad += !(row->error <= row->allowed);
+}
+
+static void *
+kernel_of(const ir_op *op) /* NULL: in none */
+{
+    int64_t number = pass_is_ew(op) ? ir_attr_int(op, IR_ATTR_kernel, -1) : -1;
+    return (void *)(uintptr_t)(number + 1);
 }
 
 /* Result k of op (accum: its buffer) as recorded against t, which then holds it. */
@@ -183,16 +199,15 @@ compare(check *c, const ir_op *op, int k, ir_tensor *t, const record_tensor *got
     for (int64_t i = 0; before && i < n; i++)
         t->data[i] += before[i];
     double size = largest(t->data, live);
-    judge(&row, type, got->data, t->data, live, size);
+    verify_judge(&row, type, got->data, t->data, live, size);
     if (row.error > row.allowed && adds_up(op)) {
         double terms;
         if (!size_of_terms(c, op, k, &terms))
             return false;
-        judge(&row, type, got->data, t->data, live, fmax(size, terms));
+        verify_judge(&row, type, got->data, t->data, live, fmax(size, terms));
     }
-    add_row(c, &row);
-    for (int64_t i = 0; i < n; i++)
-        t->data[i] = got->data[i] - (before ? before[i] : 0);
+    verify_add(c->r, c->rows, &row);
+    ef_push(c->arena, c->waiting, ((waiting){kernel_of(op), t, got->data, before}));
     return true;
 }
 
@@ -209,11 +224,26 @@ next_of_buffer(check *c, const ir_value *buffer)
     return t;
 }
 
-static bool
-visit(check *c, const ir_op *op)
+static void
+replace(check *c, const void *kernel)
 {
-    if (!ir_interp_op(op, c->env))
-        return false;
+    int left = 0;
+    for (int k = 0; k < c->waiting.n; k++) {
+        const waiting *w = &c->waiting.at[k];
+        if (w->kernel != kernel) {
+            c->waiting.at[left++] = *w;
+            continue;
+        }
+        int64_t n = ir_type_count(w->t->type);
+        for (int64_t i = 0; i < n; i++)
+            w->t->data[i] = w->got[i] - (w->before ? w->before[i] : 0);
+    }
+    c->waiting.n = left;
+}
+
+static bool
+compare_all(check *c, const ir_op *op)
+{
     for (int i = 0; i < op->nres; i++) {
         const ir_value *v = op->res[i];
         const record_tensor *got =
@@ -225,6 +255,25 @@ visit(check *c, const ir_op *op)
         return true;
     const record_tensor *got = next_of_buffer(c, op->arg[0]);
     return !got || compare(c, op, 0, ir_env_get(c->env, op->arg[0]), got);
+}
+
+static bool
+visit(check *c, const ir_op *op)
+{
+    if (!ir_interp_op(op, c->env) || !compare_all(c, op))
+        return false;
+    void *kernel = kernel_of(op);
+    if (!kernel || ef_map_get(&c->last, kernel) == op)
+        replace(c, kernel);
+    return true;
+}
+
+static void
+find_kernels(check *c)
+{
+    for (ir_op *op = ir_first_op(c->m->step); op; op = ir_next_op(op))
+        if (kernel_of(op))
+            ef_map_set(c->arena, &c->last, kernel_of(op), op);
 }
 
 static int64_t
@@ -278,12 +327,14 @@ verify_nodes(ir_module *m, const record *r, ir_env *env, verify_rows *rows)
     bool ok = verify_fill(m, r, env);
     if (ok) {
         find_gradients(&c);
+        find_kernels(&c);
         find_live(&c);
     }
     IR_FOREACH_BLOCK (b, m->step)
         for (const ir_op *op = b->first; op && ok && b->phase != IR_UPDATE;
              op = op->next)
             ok = visit(&c, op);
+    ok = ok && verify_update(m, r, env, rows);
     if (rows->n)
         qsort(rows->at, (size_t)rows->n, sizeof *rows->at, worse);
     ef_arena_free(c.arena);

@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum { SECONDS = 60 }; /* units are left out after that */
-static const double step = 1e-5;
+static const double step = 1e-7;
 /* The error of the difference itself is step^2 times a third derivative; what counts is
  * kinks of relu and the like, which few elements lie at. */
 static const double allowed = 1e-4;
@@ -101,7 +101,7 @@ measure(walk *w, int unit, slope *s)
         s->difference = (up - down) / (2 * step);
         double size = fmax(fabs(s->gradient), fabs(s->difference));
         /* what rounding of the losses leaves */
-        double noise = 1e-14 * fabs(at) / step;
+        double noise = 1e-13 * fabs(at) / step;
         s->error = size > 0 ? fabs(s->gradient - s->difference) / size : 0;
         s->bad = !(fabs(s->gradient - s->difference) <= allowed * size + noise);
     }
