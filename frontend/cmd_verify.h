@@ -50,8 +50,19 @@ typedef struct verify_rows {
     verify_row *at;
     int bad; /* beyond what is allowed */
 } verify_rows;
-/* Every result that was recorded, in order, worst first. false: said why. */
+/* Every result that was recorded, and the update's, worst first. false: said why. */
 bool verify_nodes(ir_module *, const record *, ir_env *, verify_rows *);
+
+/* Half a unit in the last place of elements near 1. */
+double verify_half_ulp(ir_dtype);
+/* Sets what the row says of got against want, n elements; size: of which errors are parts. */
+void verify_judge(verify_row *, ir_dtype, const double *got, const double *want,
+                  int64_t n, double size);
+void verify_add(const record *, verify_rows *, const verify_row *);
+
+/* ---- cmd_verify_update.c ---- */
+/* The same for the update, behind what verify_nodes() left in env. */
+bool verify_update(const ir_module *, const record *, ir_env *, verify_rows *);
 
 /* ---- cmd_verify_slope.c ---- */
 typedef struct slope {
