@@ -15,11 +15,14 @@
  *      units exist.
  * V7   The last op of a function is ret, and no other is.
  * V8   accum adds to an IR_GRAD param, outside update blocks. norm2 reads IR_GRAD params.
- *      optim updates an IR_TRAIN param from its IR_GRAD and two IR_STATE, in an update
- *      block. No other op touches IR_GRAD and IR_STATE params.
- * V9   A param's unit exists; it has what its init needs. IR_GRAD and IR_STATE, and only
- *      those, belong to an IR_TRAIN param that stands above, in the same unit and with the
- *      same dims; there is one IR_GRAD at most of each.
+ *      optim updates an IR_TRAIN param from its IR_GRAD and two IR_STATE, and writes its
+ *      IR_IMAGE if there is one, in an update block. No other op touches IR_GRAD and
+ *      IR_STATE params. rescale changes an IR_SCALER param, in an update block; beside it
+ *      clip_scale and slice may read it.
+ * V9   A param's unit exists; it has what its init needs. IR_GRAD, IR_STATE and IR_IMAGE, and
+ *      only those, belong to an IR_TRAIN param (an image also to an IR_FROZEN one) that stands
+ *      above, in the same unit and with the same dims; there is one IR_GRAD and one IR_IMAGE
+ *      at most of each. An image is of bf16 or f16. There is one IR_SCALER at most.
  *      Adapters name their module; rows of a part lie within part_of.
  * V10  Planned params of one unit, class and, for states, order do not overlap.
  * V11  A planned op has one offset a result in `at`, and two numbers in `ws`.
@@ -39,6 +42,8 @@ typedef struct verifier {
      * results that are known so far */
     ef_map uses;
     ef_map graded;    /* params whose gradient was seen */
+    ef_map imaged;    /* likewise their image */
+    bool scaled;      /* an IR_SCALER was seen */
     const void *what; /* that is checked: param, function, block or op */
     const char *loc;  /* ONNX node or initializer of it, or NULL */
     const ir_op *op;  /* that is checked, or NULL */
@@ -113,13 +118,20 @@ check_owner(verifier *v, const ir_param *p)
     }
     if (!owned)
         return;
+    ef_map *seen = p->cls == IR_GRAD    ? &v->graded
+                   : p->cls == IR_IMAGE ? &v->imaged
+                                        : NULL;
     const ir_type *t =
         ir_type_with(v->m->ctx, p->of->value->type, p->value->type->dtype);
     if (!ef_map_has(&v->uses, p->of->value) || (p->of->cls != IR_TRAIN && !frozen))
         fault(v, "$%s belongs to $%s, expected a trained parameter above it", name,
               p->of->value->name);
-    else if (p->cls == IR_GRAD && ef_map_has(&v->graded, p->of))
-        fault(v, "$%s is a second gradient of $%s", name, p->of->value->name);
+    else if (seen && ef_map_has(seen, p->of))
+        fault(v, "$%s is a second %s of $%s", name,
+              p->cls == IR_GRAD ? "gradient" : "image", p->of->value->name);
+    else if (p->cls == IR_IMAGE && !ir_is_low(p->value->type->dtype))
+        fault(v, "$%s is an image of %s, expected bf16 or f16", name,
+              ir_dtypes[p->value->type->dtype].name);
     else if (p->unit != p->of->unit)
         fault(v, "$%s is in unit %d, expected %d as $%s", name, p->unit, p->of->unit,
               p->of->value->name);
@@ -127,8 +139,18 @@ check_owner(verifier *v, const ir_param *p)
         fault(v, "$%s is %s, expected %s as $%s has", name,
               ir_type_text(v->m->ctx, p->value->type), ir_type_text(v->m->ctx, t),
               p->of->value->name);
-    if (p->cls == IR_GRAD)
-        ef_map_set(v->arena, &v->graded, p->of, v);
+    if (seen)
+        ef_map_set(v->arena, seen, p->of, v);
+}
+
+static void
+check_scaler(verifier *v, const ir_param *p)
+{
+    if (p->cls != IR_SCALER)
+        return;
+    if (v->scaled)
+        fault(v, "$%s is a second loss scaler", p->value->name);
+    v->scaled = true;
 }
 
 static void
@@ -177,6 +199,7 @@ check_params(verifier *v)
             fault(v, "$%s has no elements", name);
         check_init(v, p);
         check_owner(v, p);
+        check_scaler(v, p);
         check_role(v, p);
         ef_map_set(v->arena, &v->uses, p->value, (void *)(intptr_t)1);
     }
@@ -267,6 +290,23 @@ check_buffers(verifier *v, const ir_op *op)
     }
 }
 
+/* The part of V8 on the loss scaler. */
+static void
+check_scaling(verifier *v, const ir_op *op)
+{
+    bool rescale = op->code == IR_OP_rescale, clip = op->code == IR_OP_clip_scale;
+    if (rescale && op->block->phase != IR_UPDATE)
+        fault(v, "expected it in an update block");
+    for (int i = 0; i < op->narg; i++) {
+        bool scaler = is_class(op, i, IR_SCALER);
+        bool its = (rescale && i == 0) || (clip && i == 1);
+        if (its && !scaler)
+            fault(v, "operand %d is no loss scaler", i);
+        if (scaler && !its && op->code != IR_OP_slice)
+            fault(v, "operand %d is a loss scaler, which it may not read", i);
+    }
+}
+
 /* V2; false: the operands can't be looked at. */
 static bool
 check_operands(verifier *v, const ir_op *op)
@@ -347,6 +387,7 @@ check_op(verifier *v, const ir_op *op, const ir_block *b, ef_map *names)
     if (check_operands(v, op)) {
         check_types(v, op);
         check_buffers(v, op);
+        check_scaling(v, op);
     }
     check_results(v, op, names);
     bool last = !ir_next_op(op);

@@ -13,9 +13,10 @@
  * embeddings, the residual stream, is f32 unless --residual bf16.
  *
  * No step casts a weight: a trained one gets an image in the low type, which the optimizer
- * writes; a frozen one is stored in the low type alone where nothing reads it as f32. Casts of
- * activations between elementwise ops cost nothing, they happen in registers.
+ * writes; a frozen one, and a constant, is stored in the low type alone where nothing reads it
+ * as f32. Casts of activations between elementwise ops cost nothing, they happen in registers.
  */
+#include <math.h>
 #include <string.h>
 
 #include "pass_int.h"
@@ -42,12 +43,6 @@ named(const autocast *a, const ir_value *v, ir_dtype d)
     return ef_internf(a->m->ctx, "%s.%s", v->name, ir_dtypes[d].name);
 }
 
-static bool
-is_weight(const ir_value *v)
-{
-    return v->param && (v->param->cls == IR_TRAIN || v->param->cls == IR_FROZEN);
-}
-
 /* ---- values in the other type ---- */
 
 static ir_value *
@@ -58,6 +53,22 @@ image(autocast *a, ir_param *of)
         ir_param_new(a->m, named(a, of->value, a->low), t, IR_IMAGE, of->unit);
     p->of = of;
     p->loc = of->loc;
+    return p->value;
+}
+
+/* A constant in the low type beside itself, from the same source. */
+static ir_value *
+low_constant(autocast *a, const ir_param *c)
+{
+    const ir_type *t = ir_type_with(a->m->ctx, c->value->type, a->low);
+    ir_param *p = ir_param_new(a->m, named(a, c->value, a->low), t, IR_CONST, c->unit);
+    p->init = c->init;
+    p->path = c->path;
+    p->at = c->at;
+    p->file_dtype = c->file_dtype;
+    p->values = c->values;
+    p->onnx = c->onnx;
+    p->loc = c->loc;
     return p->value;
 }
 
@@ -86,8 +97,11 @@ in_type(autocast *a, ir_value *v, ir_dtype d)
         ir_builder b = ir_after(v->def);
         other = ir_const(&b, named(a, v, d), ir_type_with(a->m->ctx, v->type, d),
                          ir_attr_num(v->def, IR_ATTR_value, 0));
-    } else
-        other = is_weight(v) && d == a->low ? image(a, v->param) : cast(a, v, d);
+    } else if (v->param && d == a->low)
+        other =
+            v->param->cls == IR_CONST ? low_constant(a, v->param) : image(a, v->param);
+    else
+        other = cast(a, v, d);
     ef_map_set(a->pc->scratch, made, v, other);
     return other;
 }
@@ -150,8 +164,8 @@ low_operands(const ir_op *op)
 static void
 low_op(autocast *a, ir_op *op)
 {
-    for (int i = 0; i < low_operands(op); i++)
-        operand(a, op, i, a->low);
+    for (int i = 0; i < op->narg; i++)
+        operand(a, op, i, i < low_operands(op) ? a->low : IR_F32);
     if (op->code != IR_OP_head_ce) /* its results are losses */
         result(a, op, 0, a->low);
     a->nlow++;
@@ -175,14 +189,27 @@ grows(const ir_op *op)
     return op->code == IR_OP_exp || op->code == IR_OP_pow || op->code == IR_OP_recip;
 }
 
+/* The type that operand v asks for: IR_NDTYPES, any, if it is no float or a constant; f32 where
+ * the low type would make a finite constant infinite: rows that are masked throughout would
+ * get NaN from a softmax. */
+static ir_dtype
+asks_for(const autocast *a, const ir_value *v)
+{
+    if (!is_float(v))
+        return IR_NDTYPES;
+    if (!v->def || v->def->code != IR_OP_const)
+        return v->type->dtype;
+    double x = ir_attr_num(v->def, IR_ATTR_value, 0);
+    return isfinite(x) && !isfinite(ir_round(a->low, x)) ? IR_F32 : IR_NDTYPES;
+}
+
 static void
 wide_op(autocast *a, ir_op *op)
 {
     ir_dtype d = IR_NDTYPES;
-    for (int i = 0; i < op->narg; i++) {
-        const ir_value *v = op->arg[i];
-        if (is_float(v) && !(v->def && v->def->code == IR_OP_const) && d != IR_F32)
-            d = v->type->dtype;
+    for (int i = 0; i < op->narg && d != IR_F32; i++) {
+        ir_dtype its = asks_for(a, op->arg[i]);
+        d = its == IR_NDTYPES ? d : its;
     }
     if (d == IR_NDTYPES || grows(op))
         d = IR_F32;
@@ -209,10 +236,20 @@ keep_op(autocast *a, ir_op *op)
 {
     if (op->code == IR_OP_embed)
         embedding(a, op);
-    else if (op->code == IR_OP_rotary || op->code == IR_OP_dropout)
+    for (int i = 1; op->code == IR_OP_rotary && i < 3; i++)
+        operand(a, op, i, IR_F32);
+    if (op->code != IR_OP_embed && op->code != IR_OP_cast && op->narg &&
+        is_float(op->arg[0]) && op->nres)
         result(a, op, 0, op->arg[0]->type->dtype);
-    else if (op->code != IR_OP_cast && op->narg && is_float(op->arg[0]) && op->nres)
-        result(a, op, 0, op->arg[0]->type->dtype);
+}
+
+static bool
+reads_low(const autocast *a, const ir_op *op)
+{
+    for (int i = 0; i < op->narg; i++)
+        if (op->arg[i]->type->dtype == a->low)
+            return true;
+    return false;
 }
 
 static void
@@ -223,7 +260,7 @@ visit(autocast *a, ir_op *op)
         ef_map_set(a->pc->scratch, &a->active, op->res[i], a);
     switch (ir_ops[op->code].cast) {
     case IR_CAST_LOW:
-        if (active)
+        if (active || reads_low(a, op))
             low_op(a, op);
         break;
     case IR_CAST_FULL:
@@ -299,14 +336,16 @@ is_saved(const ir_module *m, const ir_param *w)
     return saved;
 }
 
-/* A frozen weight that is only read through its image is that image, and where no result
- * needs the numbers that it was rounded from. */
+/* A frozen weight that is only read through its image is that image, where no result needs the
+ * numbers that it was rounded from. A constant that is only read in the low type goes. */
 static void
 settle_frozen(autocast *a)
 {
     ir_module *m = a->m;
     for (int i = m->params.n - 1; i >= 0; i--) {
         ir_param *p = m->params.at[i];
+        if (p->cls == IR_CONST && !p->value->nuse && ef_map_has(&a->low_of, p->value))
+            ir_param_unlink(m, p);
         if (p->cls != IR_IMAGE || p->of->cls != IR_FROZEN || p->of->value->nuse ||
             is_saved(m, p->of))
             continue;
