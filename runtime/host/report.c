@@ -17,7 +17,7 @@
 
 extern const char rt_report_page[]; /* made from report.html by embed.cmake */
 
-enum { MAX_CURVES = 16, MAX_LISTED = 400, MAX_PLAN = 256 << 20, UPDATE_SHARE = 50 };
+enum { MAX_CURVES = 24, MAX_LISTED = 400, MAX_PLAN = 256 << 20, UPDATE_SHARE = 50 };
 
 typedef struct report {
     rt_curve curve[MAX_CURVES];
