@@ -180,6 +180,12 @@ TEST(padding_may_be_left_out)
         double loss[2][STEPS];
         NEED(compile(dir, "rows", flags[i]));
         NEED(compile(dir, "padded", fmt("%s --no-unpad", flags[i])));
+        char *said[2] = {text_read(fmt("%s/rows.log", dir)),
+                         text_read(fmt("%s/padded.log", dir))};
+        for (int k = 0; k < 2; k++) { /* two programs that differ */
+            CHECK(said[k] && !strstr(said[k], "padding: not computed") == k);
+            free(said[k]);
+        }
         CHECK(train(dir, "rows", fmt("%d", i), "", loss[0]));
         CHECK(train(dir, "padded", fmt("%d", i), "", loss[1]));
         CHECK_NEAR(apart(loss[0], loss[1]), 0, 1e-5);
