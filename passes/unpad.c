@@ -10,7 +10,8 @@
  * Where the graph allows it (unpad_look.c), a batch is a list of the rows that are real instead
  * of [B,S]: %row says which they are, %offsets where each sample begins, %position where in its
  * sample each stands. What lies behind the last attention is only computed for rows that the
- * loss reads: the supervised ones, %sup, or one of each sample, %pooled. The trainer fills
+ * loss reads: the supervised ones, %sup, or one of each sample, %pooled. Sums over positions,
+ * of a mean, add the rows of each sample. The trainer fills
  * these arguments; rows and sup take one of a few sizes, listed in meta sizes.rows, sizes.sup.
  */
 #include <inttypes.h>
@@ -198,6 +199,45 @@ pin(rows *r, ir_op *op)
     ir_remove(op);
 }
 
+/* 1 where a row of x stands behind position 0, else 0, of x's dtype and number of dimensions. */
+static ir_value *
+behind_first(rows *r, ir_builder *b, const ir_value *x)
+{
+    ef_ctx *ctx = r->u.m->ctx;
+    ir_type t = {.dtype = x->type->dtype, .rank = x->type->rank};
+    t.dim[0] = x->type->dim[0], t.sym[0] = x->type->sym[0];
+    for (int i = 1; i < t.rank; i++)
+        t.dim[i] = 1;
+    ir_value *v = r->position;
+    v = ir_emit(b, IR_OP_cast, "later", 1, &v, 0, NULL,
+                ir_type_with(ctx, v->type, IR_BOOL));
+    v = ir_emit(b, IR_OP_cast, "later", 1, &v, 0, NULL,
+                ir_type_with(ctx, v->type, t.dtype));
+    return as_type(b, v, ir_type_intern(ctx, &t), "wide");
+}
+
+/* Sum over positions, to which padding adds nothing: rows behind position 0 are added up by
+ * sample, then those at position 0, which are always there, come on top. So what stands behind
+ * the last row, where position and row are 0, has no part in it. */
+static void
+sum(rows *r, ir_op *op)
+{
+    ef_ctx *ctx = r->u.m->ctx;
+    ir_value *x = op->arg[0], *y = op->res[0];
+    ir_builder b = ir_at(op);
+    ir_attr axis = ir_attr_i(IR_ATTR_axis, 0);
+    ir_value *seq =
+        ir_const(&b, "seq", ir_type_get(ctx, IR_I64, 0, NULL), (double)r->u.seq);
+    ir_value *of[2] = {ir_ew2(&b, IR_OP_mul, "later", x, behind_first(r, &b, x)),
+                       ir_ew2(&b, IR_OP_div, "sample", r->row, seq)};
+    ir_value *later = ir_emit(&b, IR_OP_gather_grad, "sums", 2, of, 1, &axis,
+                              fixed(ctx, x->type, 1, r->u.batch));
+    ir_value *first = pick(r, &r->by_end, x, x->type, r->ends, "pooled");
+    ir_value *got = ir_ew2(&b, IR_OP_add, "sums", later, first);
+    ir_replace_uses(r->u.f, y, as_type(&b, got, y->type, "sums"));
+    ir_remove(op);
+}
+
 static void
 loss(rows *r, ir_op *op)
 {
@@ -262,6 +302,8 @@ rewrite_all(rows *r)
             attention(r, op);
         else if (lead && unpad_is_pin(&r->u, op))
             pin(r, op);
+        else if (lead && unpad_is_sum(&r->u, op))
+            sum(r, op);
         else if (lead && (op->code == IR_OP_head_ce || op->code == IR_OP_ce))
             loss(r, op);
         else if (member)
@@ -374,21 +416,18 @@ list_type(ef_ctx *ctx, int64_t n, ir_sym sym)
     return ir_type_intern(ctx, &t);
 }
 
-/* At most 8 sizes up to n, each about 4/5 of the next: a batch is rounded up by an eighth on
- * average, wherever it lies. */
+/* At most 8 sizes up to n, multiples of 16, each about 4/5 of the next: a batch is rounded up
+ * by an eighth on average, wherever it lies. */
 static void
 put_sizes(ir_module *m, const char *key, int64_t n)
 {
     enum { SIZES = 8, UNIT = 16 };
     int64_t size[SIZES] = {n};
     int count = 1;
-    double want = (double)n;
-    while (count < SIZES) {
-        want *= 0.8;
+    for (double want = 0.8 * (double)n; want >= 1 && count < SIZES; want *= 0.8) {
         int64_t s = ((int64_t)want + UNIT - 1) / UNIT * UNIT;
-        if (s < 1 || s >= size[count - 1])
-            break;
-        size[count++] = s;
+        if (s < size[count - 1])
+            size[count++] = s;
     }
     ef_buf b = {.arena = m->arena};
     while (count--)

@@ -27,6 +27,7 @@ typedef struct unpad {
     ef_map given; /* set of ir_value*: they depend on arguments */
     int64_t pin;  /* position of the only rows that a pooled task reads; -1: none */
     int attentions, losses;
+    bool masked;        /* some attention has the mask */
     const ir_op *stops; /* what keeps it from being applied, */
     const char *why;    /* and why */
 } unpad;
@@ -43,5 +44,7 @@ unpad_lead(const unpad *u, const ir_value *v)
 unpad_entry unpad_entry_of(const unpad *, const ir_value *v, int rank, int lead);
 /* Is it slice of one position of every sample? */
 bool unpad_is_pin(const unpad *, const ir_op *);
+/* Is it a sum over positions that is not of one sample alone? */
+bool unpad_is_sum(const unpad *, const ir_op *);
 
 #endif

@@ -2,8 +2,9 @@
  *
  * The region begins at embeddings of what the arguments say, [B,S,..], and goes on through ops
  * that work on rows alone: arithmetic, products with weights, norms, attention, changes of
- * shape that leave [B,S] in front, or make one dimension of it. It ends at losses of tokens and
- * where one position of each sample is taken. Which values are in it follows from data flow,
+ * shape that leave [B,S] in front, or make one dimension of it. It ends at losses of tokens,
+ * where one position of each sample is taken, and at sums over positions of values that the
+ * mask has been multiplied with, to which padding adds nothing. Which values are in it follows from data flow,
  * never from sizes: a batch of one row is nothing special.
  */
 #include "unpad_int.h"
@@ -109,17 +110,49 @@ unpad_is_pin(const unpad *u, const ir_op *op)
            ir_attr_int(op, IR_ATTR_axis, 0) == 1 && op->res[0]->type->dim[1] == 1;
 }
 
+bool
+unpad_is_sum(const unpad *u, const ir_op *op)
+{
+    const ir_attr *axes = ir_attr_get(op, IR_ATTR_axes);
+    return op->code == IR_OP_reduce_sum && unpad_lead(u, op->arg[0]) == 2 &&
+           axes->n == 1 && axes->u.l[0] == 1;
+}
+
+/* Is v 0 wherever the mask argument is? */
+static bool
+follows_mask(const unpad *u, const ir_value *v)
+{
+    while (v->def && (v->def->code == IR_OP_cast || v->def->code == IR_OP_reshape ||
+                      v->def->code == IR_OP_expand))
+        v = v->def->arg[0];
+    return u->mask && v == u->mask;
+}
+
+static bool
+is_masked(const unpad *u, const ir_value *v)
+{
+    const ir_op *op = v->def;
+    return op && op->code == IR_OP_mul &&
+           (follows_mask(u, op->arg[0]) || follows_mask(u, op->arg[1]));
+}
+
+static bool
+takes_position(unpad *u, const ir_op *op, int64_t at)
+{
+    if (u->pin >= 0 && u->pin != at)
+        return stop(u, op, "another position is taken elsewhere");
+    u->pin = at;
+    return true;
+}
+
 /* Axes of reductions, slices and joins are behind the tokens. */
 static bool
 works_behind(unpad *u, const ir_op *op, int lead)
 {
-    if (unpad_is_pin(u, op)) {
-        int64_t at = ir_attr_int(op, IR_ATTR_start, 0);
-        if (u->pin >= 0 && u->pin != at)
-            return stop(u, op, "another position is taken elsewhere");
-        u->pin = at;
-        return true;
-    }
+    if (unpad_is_pin(u, op))
+        return takes_position(u, op, ir_attr_int(op, IR_ATTR_start, 0));
+    if (unpad_is_sum(u, op) && is_masked(u, op->arg[0])) /* 0 is added by itself */
+        return takes_position(u, op, 0);
     const ir_attr *axes = ir_attr_get(op, IR_ATTR_axes);
     int64_t axis = axes ? axes->u.l[0] : ir_attr_int(op, IR_ATTR_axis, 0);
     if (axis < lead)
@@ -135,6 +168,7 @@ attends(unpad *u, const ir_op *op)
 {
     bool drops = ir_attr_get(op, IR_ATTR_p), masked = op->narg - 2 * drops > 3;
     u->attentions++;
+    u->masked |= masked;
     for (int i = 0; i < 3; i++)
         if (unpad_lead(u, op->arg[i]) != 2 || op->arg[i]->type->rank != 3)
             return stop(u, op, "its operands are not of the same rows");
@@ -195,17 +229,20 @@ member(unpad *u, ir_op *op)
     case IR_OP_concat:
         return operands_enter(u, op, 0, rank, lead) && works_behind(u, op, lead);
     case IR_OP_softmax:
+    case IR_OP_dropout:
         if (rank <= lead)
             return stop(u, op, "it works across tokens");
         break;
     case IR_OP_matmul:
-        if (!unpad_lead(u, op->arg[0]) || op->arg[1]->type->rank != 2 ||
+        if (!unpad_lead(u, op->arg[0]) || rank <= lead || op->arg[1]->type->rank != 2 ||
             unpad_lead(u, op->arg[1]) || ir_attr_int(op, IR_ATTR_ta, 0))
             return stop(u, op, "it multiplies tokens with tokens");
         break;
     case IR_OP_linear:
     case IR_OP_layernorm:
     case IR_OP_rmsnorm:
+        if (rank <= lead)
+            return stop(u, op, "it works across tokens");
         for (int i = 1; i < op->narg; i++)
             if (unpad_lead(u, op->arg[i]))
                 return stop(u, op, "its weights depend on tokens");
@@ -213,8 +250,6 @@ member(unpad *u, ir_op *op)
     case IR_OP_rotary:
         if (lead != 2 || unpad_entry_of(u, op->arg[1], 3, 2) == ENTRY_NONE)
             return stop(u, op, "its tables are not of the same rows");
-        break;
-    case IR_OP_dropout:
         break;
     default:
         if (!pass_is_ew(op))
@@ -267,5 +302,10 @@ unpad_look(unpad *u)
         return stop(u, NULL, "no attention was recognised");
     if (!u->losses && u->pin < 0)
         return stop(u, NULL, "nothing reads single tokens");
+    if (u->losses && u->pin >= 0)
+        return stop(u, NULL, "losses of tokens read one position of all, too");
+    if (!u->masked && u->pin > 0) /* padding in front of it is not hidden from it */
+        return stop(u, NULL,
+                    "what is read may stand behind padding that no mask hides");
     return true;
 }

@@ -57,9 +57,10 @@ pass_vjp_unbroadcast(pass_vjp *v, const ir_value *x, ir_value *g)
         int nattr = 1;
         if (keep)
             attr[nattr++] = ir_attr_i(IR_ATTR_keep, 1);
-        if (to->dtype != from->dtype)
-            attr[nattr++] = ir_attr_s(
-                IR_ATTR_to, ef_intern(v->b.m->ctx, ir_dtypes[to->dtype].name));
+        if (ir_is_low(from->dtype) && axes[n - 1] < n)
+            attr[nattr++] = ir_attr_s(IR_ATTR_to, ef_intern(v->b.m->ctx, "f32"));
+        else if (ir_is_low(from->dtype)) /* only sums of whole rows read low types */
+            g = pass_vjp_as(v, g, IR_F32);
         g = ir_emit(&v->b, IR_OP_reduce_sum, pass_vjp_name(v, x, whole ? "" : ".sum"),
                     1, &g, nattr, attr, NULL);
     }
@@ -243,6 +244,16 @@ pass_vj_gather(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
     darg[0] = ir_emit(&v->b, IR_OP_gather_grad, pass_vjp_name(v, op->arg[0], ""), 2,
                       (ir_value *[]){dres[0], op->arg[1]}, op->nattr, op->attr,
                       op->arg[0]->type);
+    return true;
+}
+
+bool
+pass_vj_gather_grad(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
+                    ir_value **darg)
+{
+    (void)want;
+    darg[0] = ir_emit(&v->b, IR_OP_gather, pass_vjp_name(v, op->arg[0], ""), 2,
+                      (ir_value *[]){dres[0], op->arg[1]}, op->nattr, op->attr, NULL);
     return true;
 }
 

@@ -234,6 +234,8 @@ static const rule_case rules[] = {
      "  %y = unslice $a {axis=1, start=1, step=2} : f32[2,7]\n  ret %y\n", 0, 0},
     {P("a", "2,4,2") IDS("i", "3", "3 -1 0"),
      "  %y = gather $a, $i {axis=1} : f32[2,3,2]\n  ret %y\n", 0, 0},
+    {P("a", "2,3,2") IDS("i", "3", "3 -1 0"),
+     "  %y = gather_grad $a, $i {axis=1} : f32[2,4,2]\n  ret %y\n", 0, 0},
     /* products, with all transpositions and broadcasts */
     {P("a", "2,3") P("b", "3,4"), "  %y = matmul $a, $b : f32[2,4]\n  ret %y\n", 0, 0},
     {P("a", "3,2") P("b", "3,4"), "  %y = matmul $a, $b {ta=1} : f32[2,4]\n  ret %y\n",
