@@ -161,6 +161,61 @@ TEST(gradients_point_where_those_of_f32_do)
     train_close(&whole);
 }
 
+static void
+set(training *t, const ir_param *p, int i, double x)
+{
+    ir_env_get(&t->env, p->value)->data[i] = x;
+    for (int k = 0; k < t->m->params.n; k++) {
+        const ir_param *image = t->m->params.at[k];
+        if (image->cls == IR_IMAGE && image->of == p)
+            ir_env_get(&t->env, image->value)->data[i] = x;
+    }
+}
+
+static double
+loss_of(training *t)
+{
+    ir_env_zero_grads(t->m, &t->env);
+    NEED(ir_interp(t->m->step, 1u << IR_FWD | 1u << IR_BWD, &t->env));
+    return *ir_env_get(&t->env, t->m->step->last->last->arg[0])->data;
+}
+
+/* Without rounding, a module in low types computes the true gradient, times the loss's scale. */
+static void
+gradients_are_slopes(bool fp16, const char *residual)
+{
+    const double h = 1e-5, scale = fp16 ? IR_FIRST_SCALE : 1;
+    int seen = 0;
+    training t;
+    train_open(&t, !fp16, fp16, residual);
+    t.env.exact = true;
+    loss_of(&t);
+    for (int k = 0; k < t.m->params.n; k++) {
+        const ir_param *g = t.m->params.at[k];
+        int n = (int)ir_type_count(g->value->type);
+        for (int i = 0; g->cls == IR_GRAD && i < n; i += 5) {
+            double at = ir_env_get(&t.env, g->of->value)->data[i];
+            set(&t, g->of, i, at + h);
+            double up = loss_of(&t);
+            set(&t, g->of, i, at - h);
+            double slope = (up - loss_of(&t)) / (2 * h);
+            set(&t, g->of, i, at);
+            loss_of(&t);
+            CHECK_NEAR(ir_env_get(&t.env, g->value)->data[i] / scale, slope, 1e-7);
+            seen++;
+        }
+    }
+    CHECK(seen > 50);
+    train_close(&t);
+}
+
+TEST(gradients_without_rounding_are_slopes)
+{
+    gradients_are_slopes(false, "f32");
+    gradients_are_slopes(false, "bf16");
+    gradients_are_slopes(true, "f32");
+}
+
 TEST(no_step_casts_a_param)
 {
     training t;
