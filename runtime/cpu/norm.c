@@ -49,22 +49,23 @@ typedef struct norm_call { /* mean and b NULL: RMSNorm */
     const rt_norm *n;
 } norm_call;
 
+/* The call comes by value: what is stored can not change it, so that it stays in registers. */
 V_INLINE void
-normalise(const norm_call *c, int64_t r, rt_dtype xt, rt_dtype yt, bool centred)
+normalise(norm_call c, int64_t r, rt_dtype xt, rt_dtype yt, bool centred)
 {
-    int64_t cols = c->n->cols, at = r * cols;
-    float m = centred ? row_mean(c->x, at, cols, xt) : 0;
-    float q = row_rstd(c->x, at, m, c->n, xt);
+    int64_t cols = c.n->cols, at = r * cols;
+    float m = centred ? row_mean(c.x, at, cols, xt) : 0;
+    float q = row_rstd(c.x, at, m, c.n, xt);
     for (int64_t i = 0; i < cols; i += VW) {
         int64_t left = cols - i;
-        vf x = v_load_as_to(c->x, at + i, left, xt), w = v_load_to(c->w + i, left);
+        vf x = v_load_as_to(c.x, at + i, left, xt), w = v_load_to(c.w + i, left);
         vf xh = (centred ? x - m : x) * q;
-        vf o = centred ? v_fma(xh, w, v_load_to(c->b + i, left)) : xh * w;
-        v_store_as_to(c->y, at + i, o, left, yt);
+        vf o = centred ? v_fma(xh, w, v_load_to(c.b + i, left)) : xh * w;
+        v_store_as_to(c.y, at + i, o, left, yt);
     }
     if (centred)
-        c->mean[r] = m;
-    c->rstd[r] = q;
+        c.mean[r] = m;
+    c.rstd[r] = q;
 }
 
 V_INLINE void
@@ -76,9 +77,9 @@ all_rows(rt_stream *s, const norm_call *c, bool centred)
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t r = 0; r < n->rows; r++)
         if (floats)
-            normalise(c, r, RT_F32, RT_F32, centred);
+            normalise(*c, r, RT_F32, RT_F32, centred);
         else
-            normalise(c, r, n->x, n->y, centred);
+            normalise(*c, r, n->x, n->y, centred);
 }
 
 void
@@ -106,48 +107,62 @@ typedef struct dx_call { /* mean NULL: RMSNorm */
     const rt_norm *n;
 } dx_call;
 
-/* A row's normalised x and dy * w at column i; zeros past the end. */
+typedef struct grad_row { /* from element `at` on; x of type t[0], dy of t[1] */
+    const void *x, *dy;
+    const float *w;
+    int64_t at, cols;
+    float mean, rstd;
+    rt_dtype t[2];
+} grad_row;
+
+/* The row's normalised x and dy * w at column i; zeros past the end. */
 V_INLINE void
-at_column(const dx_call *c, int64_t r, int64_t i, const rt_dtype t[2], vf *xh, vf *g)
+at_column(grad_row q, int64_t i, vf *xh, vf *g)
 {
-    int64_t left = c->n->cols - i, at = r * c->n->cols + i;
-    float mean = c->mean ? c->mean[r] : 0;
-    *xh = (v_load_as_to(c->x, at, left, t[0]) - mean) * c->rstd[r];
-    *g = v_load_as_to(c->dy, at, left, t[1]) * v_load_to(c->w + i, left);
+    int64_t left = q.cols - i;
+    *xh = (v_load_as_to(q.x, q.at + i, left, q.t[0]) - q.mean) * q.rstd;
+    *g = v_load_as_to(q.dy, q.at + i, left, q.t[1]) * v_load_to(q.w + i, left);
 }
 
 V_INLINE void
-dx_row(const dx_call *c, int64_t r, const rt_dtype t[2], bool centred)
+dx_row(void *dx, grad_row q, bool centred)
 {
-    int64_t cols = c->n->cols;
     vf sum_g = {0}, sum_gx = {0}, xh, g;
-    for (int64_t i = 0; i < cols; i += VW) {
-        at_column(c, r, i, t, &xh, &g);
+    for (int64_t i = 0; i < q.cols; i += VW) {
+        at_column(q, i, &xh, &g);
         sum_g += g;
         sum_gx = v_fma(g, xh, sum_gx);
     }
-    vf avg_g = v_set(centred ? v_sum(sum_g) / (float)cols : 0);
-    vf avg_gx = v_set(v_sum(sum_gx) / (float)cols);
-    for (int64_t i = 0; i < cols; i += VW) {
-        at_column(c, r, i, t, &xh, &g);
-        vf d = (g - avg_g - xh * avg_gx) * c->rstd[r];
-        v_store_as_to(c->dx, r * cols + i, d, cols - i, t[0]);
+    vf avg_g = v_set(centred ? v_sum(sum_g) / (float)q.cols : 0);
+    vf avg_gx = v_set(v_sum(sum_gx) / (float)q.cols);
+    for (int64_t i = 0; i < q.cols; i += VW) {
+        at_column(q, i, &xh, &g);
+        vf d = (g - avg_g - xh * avg_gx) * q.rstd;
+        v_store_as_to(dx, q.at + i, d, q.cols - i, q.t[0]);
     }
+}
+
+V_INLINE void
+dx_as(const dx_call *c, int64_t r, rt_dtype x, rt_dtype y, bool centred)
+{
+    int64_t cols = c->n->cols;
+    float mean = centred ? c->mean[r] : 0;
+    grad_row q = {c->x, c->dy, c->w, r * cols, cols, mean, c->rstd[r], {x, y}};
+    dx_row(c->dx, q, centred);
 }
 
 V_INLINE void
 dx_rows(rt_stream *s, const dx_call *c, bool centred)
 {
-    static const rt_dtype floats[2] = {RT_F32, RT_F32};
-    const rt_dtype given[2] = {c->n->x, c->n->y};
-    bool whole = given[0] == RT_F32 && given[1] == RT_F32;
-    int team = rt_team(s, c->n->rows * c->n->cols);
+    const rt_norm *n = c->n;
+    bool floats = n->x == RT_F32 && n->y == RT_F32;
+    int team = rt_team(s, n->rows * n->cols);
 #pragma omp parallel for schedule(static) num_threads(team)
-    for (int64_t r = 0; r < c->n->rows; r++)
-        if (whole)
-            dx_row(c, r, floats, centred);
+    for (int64_t r = 0; r < n->rows; r++)
+        if (floats)
+            dx_as(c, r, RT_F32, RT_F32, centred);
         else
-            dx_row(c, r, given, centred);
+            dx_as(c, r, n->x, n->y, centred);
 }
 
 void
@@ -188,27 +203,40 @@ typedef struct ln_grad {
     const rt_norm *n;
 } ln_grad;
 
-/* Sums over rows [r0, r1) of columns [c0, c1); pb NULL: not wanted. */
+/* pw, pb [n] += what a row has in the columns from q.at on; pb NULL: not wanted. */
+V_INLINE void
+add_row(float *pw, float *pb, grad_row q)
+{
+    for (int64_t c = 0; c < q.cols; c += VW) {
+        int64_t left = q.cols - c;
+        vf d = v_load_as_to(q.dy, q.at + c, left, q.t[1]);
+        vf xh = (v_load_as_to(q.x, q.at + c, left, q.t[0]) - q.mean) * q.rstd;
+        v_store_to(pw + c, v_fma(d, xh, v_load_to(pw + c, left)), left);
+        if (pb)
+            v_store_to(pb + c, d + v_load_to(pb + c, left), left);
+    }
+}
+
+/* Sums over rows [r0, r1) of columns [c0, c1). */
 V_INLINE void
 ln_partial(const ln_grad *g, float *pw, float *pb, const int64_t row[2],
            const int64_t col[2])
 {
     const rt_norm *n = g->n;
-    size_t bytes = (size_t)(col[1] - col[0]) * sizeof *pw;
-    memset(pw + col[0], 0, bytes);
+    int64_t cols = col[1] - col[0];
+    memset(pw, 0, (size_t)cols * sizeof *pw);
     if (pb)
-        memset(pb + col[0], 0, bytes);
+        memset(pb, 0, (size_t)cols * sizeof *pb);
     for (int64_t r = row[0]; r < row[1]; r++) {
-        int64_t at = r * n->cols;
-        float m = pb ? g->mean[r] : 0, q = g->rstd[r];
-        for (int64_t c = col[0]; c < col[1]; c += VW) {
-            int64_t left = col[1] - c;
-            vf d = v_load_as_to(g->dy, at + c, left, n->y);
-            vf xh = (v_load_as_to(g->x, at + c, left, n->x) - m) * q;
-            v_store_to(pw + c, v_fma(d, xh, v_load_to(pw + c, left)), left);
-            if (pb)
-                v_store_to(pb + c, d + v_load_to(pb + c, left), left);
+        float mean = pb ? g->mean[r] : 0;
+        grad_row q = {g->x, g->dy, NULL,       r * n->cols + col[0],
+                      cols, mean,  g->rstd[r], {RT_F32, RT_F32}};
+        if (n->x == RT_F32 && n->y == RT_F32) {
+            add_row(pw, pb, q);
+            continue;
         }
+        q.t[0] = n->x, q.t[1] = n->y;
+        add_row(pw, pb, q);
     }
 }
 
@@ -224,7 +252,7 @@ partial_sums(rt_stream *s, const ln_grad *g, float *pw, float *pb)
         int64_t b = t / nc, c = t % nc * RT_COL_CHUNK;
         int64_t row[2] = {rows * b / nb, rows * (b + 1) / nb};
         int64_t col[2] = {c, rt_min(c + RT_COL_CHUNK, cols)};
-        ln_partial(g, pw + b * cols, pb ? pb + b * cols : NULL, row, col);
+        ln_partial(g, pw + b * cols + c, pb ? pb + b * cols + c : NULL, row, col);
     }
 }
 

@@ -354,7 +354,8 @@ static void
 bench_rest(void)
 {
     enum { N = V * H };
-    static const rt_param param = {.name = "w", .cls = RT_TRAIN, .n = N, .rank = 2};
+    static const rt_param param = {
+        .name = "w", .cls = RT_TRAIN, .n = N, .image = -1, .rank = 2};
     static const int64_t bytes[1][RT_NCLASSES] = {{N * 4, N * 4, N * 4, N * 4, 0, 0}};
     rt_program program = {.threads = threads,
                           .nunit = 1,
