@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct
-    waiting {           /* a result whose record takes its place when its kernel ends */
+/* A result whose record takes its place when its kernel ends. */
+typedef struct waiting {
     const void *kernel; /* NULL: of none */
     ir_tensor *t;
     const double *got, *before; /* before: what is subtracted, or NULL */
