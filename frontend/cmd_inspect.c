@@ -85,6 +85,26 @@ take_messages(inspection *x)
 
 /* ---- the model ---- */
 
+/* Pass unpad, and what it says. */
+static bool
+look_at_padding(inspection *x, pass_ctx *pc)
+{
+    static const char head[] = "padding: ";
+    char *text = NULL;
+    size_t n;
+    x->ctx->report = open_memstream(&text, &n);
+    bool ok = x->ctx->report && pass_unpad(pc);
+    if (x->ctx->report)
+        fclose(x->ctx->report);
+    x->ctx->report = NULL;
+    if (text && !strncmp(text, head, sizeof head - 1)) {
+        text[strcspn(text, "\n")] = 0;
+        cJSON_AddStringToObject(x->json, "padding", text + sizeof head - 1);
+    }
+    free(text);
+    return ok;
+}
+
 /* As far as what is trained is decided. */
 static void
 run_passes(inspection *x)
@@ -93,7 +113,8 @@ run_passes(inspection *x)
     bool ok = pass_canon(&pc) && pass_recognise(&pc);
     if (ok) {
         inspect_attention(x->json, x->module);
-        ok = pass_task(&pc) && (!x->cfg.lora_r || pass_lora(&pc));
+        ok = pass_task(&pc) && (!x->cfg.unpad || look_at_padding(x, &pc)) &&
+             (!x->cfg.lora_r || pass_lora(&pc));
     }
     const char *task = ir_meta_get(x->module, "task");
     if (task)

@@ -251,5 +251,8 @@ inspect_text(FILE *out, const cJSON *o)
     put_structure(&s, o);
     put_weights(&s, o);
     put_trained(&s, o);
+    s.head = "padding";
+    if (cJSON_GetObjectItem(o, "padding"))
+        line(&s, "%s", text(o, "padding", ""));
     put_rest(&s, o);
 }

@@ -289,6 +289,8 @@ unpad_look(unpad *u)
 {
     u->pin = -1;
     find_arguments(u);
+    if (u->seq < 2)
+        return stop(u, NULL, "a sample of one token has no padding");
     for (ir_op *op = ir_first_op(u->f); op; op = ir_next_op(op)) {
         for (int i = 0; i < op->narg; i++)
             if (ef_map_has(&u->given, op->arg[i]))

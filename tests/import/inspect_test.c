@@ -76,6 +76,7 @@ TEST(decoder)
     CHECK(cJSON_IsTrue(item(o, "attention.fused_qkv")));
     CHECK(number(o, "parameters.numbers") == 41008);
     CHECK(number(o, "trained.numbers") == 41008);
+    CHECK(!strncmp(text(o, "padding"), "not computed", 12));
     const cJSON *tie = cJSON_GetArrayItem(item(o, "ties"), 0);
     CHECK_STR(text(tie, "weight"), "transformer.wte.weight");
     CHECK(cJSON_GetArraySize(item(o, "operators_without_rule")) == 0);
