@@ -74,8 +74,9 @@ adds_up(const ir_op *op)
 }
 
 /* Rounding of the result, and of what is added up in f32 before it: of n terms in blocks
- * about sqrt(n) 2^-24, so 128 is enough for sums of thousands of terms. Polynomials for exp, tanh and erf are
- * good to a few 2^-24. Attention in a low type rounds the weights before it multiplies. */
+ * about sqrt(n) 2^-24, so 128 is enough for sums of thousands of terms. Polynomials for
+ * exp, tanh and erf are good to a few 2^-24. Attention in a low type rounds the weights
+ * before it multiplies. */
 static double
 allowed(const ir_op *op, const ir_value *v)
 {
