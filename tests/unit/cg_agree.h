@@ -50,7 +50,8 @@ rig_open(rig *r, const trial *t)
     *r = (rig){.cfg = ef_config_default, .t = t};
     r->cfg.bf16 = t->bf16;
     r->cfg.fp16 = t->fp16;
-    r->cfg.unpad = false; /* a text has rows already, or it stays as it is */
+    r->cfg.unpad =
+        strstr(t->text, "sizes.rows") != NULL; /* it has rows, or stays as it is */
     said_open(&r->s);
     r->cfg.threads = 2;
     r->cfg.argv_run = "test";
