@@ -15,6 +15,7 @@ module_of(ef_ctx *ctx, ef_config *cfg, const oracle_run *r, fe_model **model)
     ctx->report = NULL;
     if (fe_options(ctx, r->argc, r->argv, cfg) >= 0)
         return NULL;
+    cfg->unpad = false; /* it is fed padded batches, whatever the trainer computes */
     ctx->cfg = cfg;
     ctx->file = cfg->input;
     *model = fe_load(ctx, cfg->input);

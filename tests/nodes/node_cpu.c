@@ -4,6 +4,7 @@
  * tests/unit in place of the trainer's loop, which gives back their bytes of the arena.
  */
 #include "node_cpu.h"
+#include "runtime/include/efficc_rt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,11 +110,13 @@ offset_of(const ir_value *v)
     return ir_attr_get(v->def, IR_ATTR_at)->u.l[0];
 }
 
-/* Params, the argument, how often micro runs, and which bytes are wanted. */
+/* No sizes that vary, params, the argument, how often micro runs, and which bytes are wanted. */
 static bool
 write_inputs(program *p, const char *path)
 {
     FILE *f = fopen(path, "wb");
+    for (int i = 0; f && i < RT_NSYMS; i++)
+        put(f, IR_I64, 0);
     for (int i = 0; f && i < p->m->params.n; i++) {
         const ir_param *q = p->m->params.at[i];
         for (int64_t k = 0; k < ir_type_count(q->value->type); k++)
