@@ -225,10 +225,10 @@ check_functions(const ir_module *m)
     for (int sym = IR_ROWS; sym <= IR_SUP; sym++)
         if (cg_named_sizes(m, (ir_sym)sym, size) < 0)
             return ef_error(m->ctx, NULL, E_PLAN,
-                            sym == IR_ROWS ? "meta sizes.rows does not list the sizes "
-                                             "of rows, ascending up to the largest"
-                                           : "meta sizes.sup does not list the sizes "
-                                             "of sup, ascending up to the largest");
+                            ef_printf(m->ctx->arena,
+                                      "meta sizes.%s does not list the sizes of it, "
+                                      "ascending up to the largest",
+                                      sym == IR_ROWS ? "rows" : "sup"));
     bool same = !eval || eval->args.n == step->args.n;
     for (int i = 0; eval && same && i < step->args.n; i++)
         same = step->args.at[i]->name == eval->args.at[i]->name &&

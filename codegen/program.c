@@ -27,16 +27,6 @@ ends_list(cg *c, const char *name, int n, const char *const *item)
     return b.s;
 }
 
-/* The copy of p in the compute type; NULL: it has none. */
-static const ir_param *
-image_of(const ir_module *m, const ir_param *p)
-{
-    for (int i = 0; i < m->params.n; i++)
-        if (m->params.at[i]->cls == IR_IMAGE && m->params.at[i]->of == p)
-            return m->params.at[i];
-    return NULL;
-}
-
 /* Has the param a row of the table? Buffers of others have not. */
 static bool
 has_row(const ir_param *p)
@@ -78,7 +68,7 @@ put_param(cg *c, int number, const ir_param *p, ef_buf *out)
     field(&b, "init", init[p->init]);
     ef_putf(&b, ", .unit = %d, .offset = %" PRId64 ", .n = %" PRId64, p->unit,
             p->offset, ir_type_count(t));
-    const ir_param *image = image_of(c->m, p);
+    const ir_param *image = ir_image_of(c->m, p);
     ef_putf(&b, ", .image = %" PRId64, image ? image->offset : -1);
     if (image)
         field(&b, "image_dtype", cg_dtype(image->value));
@@ -357,14 +347,11 @@ static void
 put_precision(cg *c, ef_buf *b)
 {
     const char *s = ir_meta_get(c->m, "precision");
-    bool scaled = false;
-    for (int i = 0; i < c->m->params.n; i++)
-        scaled |= c->m->params.at[i]->cls == IR_SCALER;
     ef_putf(b, "    .compute = %s,\n    .scaled = %s,\n",
             s && !strcmp(s, "bf16")   ? "RT_BF16"
             : s && !strcmp(s, "fp16") ? "RT_F16"
                                       : "RT_F32",
-            scaled ? "true" : "false");
+            ir_scaler(c->m) ? "true" : "false");
 }
 
 void

@@ -1,8 +1,8 @@
 /* weights.c -- base.safetensors: the first contents of params.
  *
  * Tensors are copied in pieces of a megabyte from wherever their bytes stand, so that memory
- * does not grow with the model. Layout is the file's, larger elements stand before smaller ones, so
- * that each tensor is aligned. What the trainer makes itself (zeros,
+ * does not grow with the model. Layout is the file's, larger elements stand before smaller
+ * ones, so that each tensor is aligned. What the trainer makes itself (zeros,
  * random adapters and heads) is not in the file.
  *
  * The header names the hash of the data. They are read once, so the hash is known only when

@@ -174,3 +174,25 @@ cmd_parse(ef_ctx *ctx, int argc, char **argv, cmd_args *a)
                     .values = l.values};
     return l.ok ? -1 : 1;
 }
+
+int
+cmd_compiler_options(ef_ctx *ctx, const cmd_args *args, bool *json, ef_config *cfg)
+{
+    char **argv = EF_NEWN(ctx->arena, char *, args->argc + 1);
+    int n = 0;
+    argv[n++] = args->argv[0];
+    for (int i = 2; i < args->argc; i++) {
+        const char *arg = args->argv[i];
+        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+            cmd_help(stdout, args->word);
+            puts("\nOptions of efficc MODEL.onnx are understood, too: sizes, task, "
+                 "adapters, precision ..");
+            return 0;
+        }
+        if (json && !strcmp(arg, "--json"))
+            *json = true;
+        else
+            argv[n++] = args->argv[i];
+    }
+    return fe_options(ctx, n, argv, cfg);
+}

@@ -30,6 +30,10 @@ bool cmd_is(int argc, char **argv);
 /* Returns -1 to go on, or the exit code, as fe_options(). Memory is the ctx's. */
 int cmd_parse(ef_ctx *, int argc, char **argv, cmd_args *);
 
+/* Of a command whose other options are those of the compiler: fills cfg, and takes --json out,
+ * which must not stand there where json is NULL. Returns -1 to go on, or the exit code. */
+int cmd_compiler_options(ef_ctx *, const cmd_args *, bool *json, ef_config *cfg);
+
 /* The help of a command: usage, what it does, its options. */
 void cmd_help(FILE *, const char *word);
 

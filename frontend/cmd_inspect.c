@@ -23,33 +23,6 @@ typedef struct inspection {
     size_t ntext;
 } inspection;
 
-/* ---- the command line ---- */
-
-/* Takes --json out of argv; the rest are options of the compiler. Returns -1 to go on, or the
- * exit code. */
-static int
-read_options(inspection *x, const cmd_args *args, bool *json)
-{
-    char **argv = EF_NEWN(x->ctx->arena, char *, args->argc + 1);
-    int n = 0;
-    *json = false;
-    argv[n++] = args->argv[0];
-    for (int i = 2; i < args->argc; i++) {
-        const char *arg = args->argv[i];
-        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-            cmd_help(stdout, args->word);
-            puts("\nOptions of efficc MODEL.onnx are understood, too: sizes, task, "
-                 "adapters, --hf-config ..");
-            return 0;
-        }
-        if (!strcmp(arg, "--json"))
-            *json = true;
-        else
-            argv[n++] = args->argv[i];
-    }
-    return fe_options(x->ctx, n, argv, &x->cfg);
-}
-
 /* ---- messages ---- */
 
 static bool
@@ -237,8 +210,8 @@ cmd_inspect(ef_ctx *ctx, const cmd_args *args)
     const ef_config *before = ctx->cfg;
     FILE *report = ctx->report;
     inspection x = {.ctx = ctx};
-    bool json;
-    int code = read_options(&x, args, &json);
+    bool json = false;
+    int code = cmd_compiler_options(ctx, args, &json, &x.cfg);
     if (code < 0)
         code = run(&x, json);
     if (x.module)

@@ -29,28 +29,6 @@ typedef struct verify {
     int bad; /* results and slopes beyond what is allowed */
 } verify;
 
-/* ---- the command line ---- */
-
-/* All options but --help are those of the compiler. Returns -1 to go on, or the exit code. */
-static int
-read_options(verify *x, const cmd_args *args)
-{
-    char **argv = EF_NEWN(x->ctx->arena, char *, args->argc + 1);
-    int n = 0;
-    argv[n++] = args->argv[0];
-    for (int i = 2; i < args->argc; i++) {
-        const char *arg = args->argv[i];
-        if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-            cmd_help(stdout, args->word);
-            puts("\nOptions of efficc MODEL.onnx are understood, too: sizes, task, "
-                 "adapters, precision ..");
-            return 0;
-        }
-        argv[n++] = args->argv[i];
-    }
-    return fe_options(x->ctx, n, argv, &x->cfg);
-}
-
 /* ---- a trainer and its record ---- */
 
 static bool
@@ -61,13 +39,17 @@ write_template(fe_model *model, const ir_module *m, ef_arena *a, const char *dir
                              ef_printf(a, "%s/template.json", dir));
 }
 
-/* The last lines of the trainer's output. */
+/* The last lines of the trainer's output: what went wrong. */
 static void
 show_log(ef_ctx *ctx, const char *path)
 {
-    size_t n;
-    const char *text = ef_read_file(ctx->arena, path, LOG_BYTES, &n);
-    for (int i = 0; text && i < SHOWN && *text; i++) {
+    size_t n = 0;
+    const char *text = ef_read_file(ctx->arena, path, LOG_BYTES, &n), *end = text + n;
+    for (int lines = 0; text && end > text; end--)
+        if (end[-1] == '\n' && ++lines > SHOWN)
+            break;
+    text = text ? end : NULL;
+    while (text && *text) {
         size_t k = strcspn(text, "\n");
         ef_note(ctx, "%.*s", (int)k, text);
         text += k + (text[k] == '\n');
@@ -271,7 +253,7 @@ cmd_verify(ef_ctx *ctx, const cmd_args *args)
 {
     const ef_config *before = ctx->cfg;
     verify x = {.ctx = ctx};
-    int code = read_options(&x, args);
+    int code = cmd_compiler_options(ctx, args, NULL, &x.cfg);
     if (code < 0)
         code = run(&x);
     ctx->cfg = before;

@@ -32,7 +32,8 @@ void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
 
 /* ---- precision.c ---- */
 /* Settles bf16, fp16 and fp32, of which the options may have named one: for module m, on a
- * machine that multiplies in the types for which `computes` holds. Returns a line for the report: which, and why. */
+ * machine that multiplies in the types for which `computes` holds. Returns a line for the
+ * report: which, and why. */
 const char *fe_precision(ef_ctx *, ef_config *, const ir_module *m,
                          bool (*computes)(ir_dtype));
 

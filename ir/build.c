@@ -167,13 +167,40 @@ ir_param_unlink(ir_module *m, ir_param *p)
     ir_name_free(m->ctx, m->arena, &m->names, &m->suffixes, p->value->name);
 }
 
+/* The first param of that class that belongs to `of`; NULL: none. */
+static ir_param *
+belongs_to(const ir_module *m, ir_pclass cls, const ir_param *of)
+{
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.at[i]->cls == cls && m->params.at[i]->of == of)
+            return m->params.at[i];
+    return NULL;
+}
+
 ir_param *
 ir_grad_of(const ir_module *m, const ir_param *p)
 {
-    for (int i = 0; i < m->params.n; i++)
-        if (m->params.at[i]->cls == IR_GRAD && m->params.at[i]->of == p)
-            return m->params.at[i];
-    return NULL;
+    return belongs_to(m, IR_GRAD, p);
+}
+
+ir_param *
+ir_image_of(const ir_module *m, const ir_param *p)
+{
+    return belongs_to(m, IR_IMAGE, p);
+}
+
+ir_param *
+ir_scaler(const ir_module *m)
+{
+    return belongs_to(m, IR_SCALER, NULL);
+}
+
+ir_value *
+ir_input_new(ir_module *m, const char *name, const char *role, const ir_type *t)
+{
+    ir_value *v = ir_arg_new(m->step, name, t);
+    ir_meta_set(m, ef_internf(m->ctx, "input.%s", v->name), role);
+    return v;
 }
 
 /* ---- ops ---- */

@@ -27,19 +27,11 @@ input(ir_module *m, const char *role)
     return NULL;
 }
 
-static ir_value *
-new_input(ir_module *m, const char *role, const ir_type *type)
-{
-    ir_value *v = ir_arg_new(m->step, role, type);
-    ir_meta_set(m, ef_internf(m->ctx, "input.%s", v->name), role);
-    return v;
-}
-
 ir_value *
 ir_drop_key(ir_module *m)
 {
     ir_value *v = input(m, "key");
-    return v ? v : new_input(m, "key", ir_type_get(m->ctx, IR_I64, 0, NULL));
+    return v ? v : ir_input_new(m, "key", "key", ir_type_get(m->ctx, IR_I64, 0, NULL));
 }
 
 ir_value *
@@ -49,7 +41,7 @@ ir_drop_keys(ir_module *m, int64_t batch, int64_t seq)
     const ir_type *t = ir_type_get(m->ctx, IR_I64, 2, (int64_t[]){batch, seq});
     if (v)
         return v->type == t ? v : NULL;
-    return batch > 0 && seq > 0 ? new_input(m, "keys", t) : NULL;
+    return batch > 0 && seq > 0 ? ir_input_new(m, "keys", "keys", t) : NULL;
 }
 
 static ir_value *

@@ -293,10 +293,12 @@ ir_ev_clip_scale(ir_ev *e)
     return true;
 }
 
+/* What a loss scaler's numbers are, and after how many good steps its scale doubles. */
+enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
+
 bool
 ir_ev_rescale(ir_ev *e)
 {
-    enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
     double *s = e->arg[0]->data;
     if (!isfinite(*e->arg[1]->data)) {
         s[SCALE] = fmax(1, s[SCALE] / 2);
@@ -316,13 +318,9 @@ ir_ev_rescale(ir_ev *e)
 static double
 update_number(const ir_ev *e)
 {
-    const ir_module *m = e->op->block->func->module;
-    for (int i = 0; i < m->params.n; i++)
-        if (m->params.at[i]->cls == IR_SCALER) {
-            const ir_tensor *s = ir_env_get(e->env, m->params.at[i]->value);
-            return s ? s->data[3] + 1 : 1;
-        }
-    return (double)e->env->hyper.step;
+    const ir_param *scaler = ir_scaler(e->op->block->func->module);
+    const ir_tensor *s = scaler ? ir_env_get(e->env, scaler->value) : NULL;
+    return s ? s->data[UPDATES] + 1 : scaler ? 1 : (double)e->env->hyper.step;
 }
 
 /* torch.optim.SGD: buffer m, which is zero at first; what of it (and decay) is subtracted. */

@@ -212,14 +212,15 @@ enum {
     IR_TYPED = 32,
     IR_INPLACE = 64,
     IR_SHARDWISE = 128,
-    IR_LAST_INF = 256
+    IR_LAST_INF = 256,
+    IR_ROWWISE = 512
 };
 typedef enum ir_cast { IR_CAST_LOW, IR_CAST_FULL, IR_CAST_WIDE, IR_CAST_KEEP } ir_cast;
 
 typedef struct ir_opinfo { /* one row of ops.def */
     const char *name, *doc;
     int narg, narg_max, nres, nres_max; /* -1: any number */
-    unsigned flags;                     /* IR_PURE .. IR_LAST_INF */
+    unsigned flags;                     /* IR_PURE .. IR_ROWWISE */
     ir_cast cast;
     uint64_t attrs; /* set of 1 << ir_attr_key */
     /* Result types of op from its operands and attributes into out[]; op->res[i]->type
@@ -277,7 +278,13 @@ ir_param *ir_param_by_name(const ir_module *, const char *name); /* NULL: none *
 /* PyTorch module that it belongs to: `module`, else its name up to the last dot; interned. */
 const char *ir_param_module(ef_ctx *, const ir_param *);
 void ir_param_unlink(ir_module *, ir_param *); /* must have no uses, nor be owner */
-ir_param *ir_grad_of(const ir_module *, const ir_param *); /* its IR_GRAD; NULL: none */
+/* NULL: none. */
+ir_param *ir_grad_of(const ir_module *, const ir_param *);  /* its IR_GRAD */
+ir_param *ir_image_of(const ir_module *, const ir_param *); /* its IR_IMAGE */
+ir_param *ir_scaler(const ir_module *);                     /* the IR_SCALER */
+/* A new argument of step in which the host puts its data of that role (meta input.NAME). */
+ir_value *ir_input_new(ir_module *, const char *name, const char *role,
+                       const ir_type *);
 
 typedef struct ir_builder { /* where new ops go, and their location */
     ir_module *m;

@@ -13,6 +13,7 @@
 #define I IR_INPLACE
 #define S IR_SHARDWISE
 #define N IR_LAST_INF
+#define R IR_ROWWISE
 
 #define BIT(key)                   ((uint64_t)1 << IR_ATTR_##key)
 #define A0                         0

@@ -6,9 +6,9 @@
  *                                             %y.f32 = cast %y : f32[4,8]
  *                                             %z = add %y.f32, %x : f32[4,8]
  *
- * By the cast class of ops.def: LOW ops that depend on the tokens read low operands, FULL ones f32, WIDE ones the widest
- * that they get, KEEP ones what comes; results follow. Ops are visited in order, so operands
- * have their final types. Rules as in PyTorch's autocast, but for this: elementwise arithmetic
+ * By the cast class of ops.def: LOW ops that depend on the tokens read low operands, FULL ones
+ * f32, WIDE ones the widest that they get, KEEP ones what comes; results follow. Ops are
+ * visited in order, so operands have their final types. Rules as in PyTorch's autocast, but for this: elementwise arithmetic
  * is f32 in registers whatever the types, norms read and write either type, and the sum of
  * embeddings, the residual stream, is f32 unless --residual bf16.
  *

@@ -34,23 +34,13 @@ emit_norm(ir_builder *b, int n, ir_value *const *grad, ir_value **norm2,
     *coef = ir_emit(b, IR_OP_clip_scale, "coef", scaler ? 2 : 1, arg, 0, NULL, NULL);
 }
 
-/* NULL: p has none. */
-static ir_param *
-image_of(const ir_module *m, const ir_param *p)
-{
-    for (int i = 0; i < m->params.n; i++)
-        if (m->params.at[i]->cls == IR_IMAGE && m->params.at[i]->of == p)
-            return m->params.at[i];
-    return NULL;
-}
-
 static void
 emit_update(ir_builder *b, ir_param *p, ir_value *grad, ir_value *coef)
 {
     ir_module *m = b->m;
     ir_value *mean = state_of(m, p, "m")->value, *square = state_of(m, p, "v")->value;
     b->loc = p->loc;
-    const ir_param *image = image_of(m, p);
+    const ir_param *image = ir_image_of(m, p);
     ir_value *arg[] = {p->value, grad, mean, square, coef, image ? image->value : NULL};
     ir_insert(b, IR_OP_optim, NULL, image ? 6 : 5, arg, 0, NULL, NULL, 0);
 }
@@ -73,10 +63,7 @@ pass_optim(pass_ctx *pc)
     if (!ngrad || !ret || ret->code != IR_OP_ret)
         return ef_error(m->ctx, NULL, E_TASK, "step has no gradients");
     ir_value *norm2 = NULL, *coef = NULL;
-    ir_param *scaler = NULL;
-    for (int i = 0; i < n; i++)
-        if (m->params.at[i]->cls == IR_SCALER)
-            scaler = m->params.at[i];
+    ir_param *scaler = ir_scaler(m);
     ir_builder b = {0};
     for (int unit = 0; unit < m->units.n; unit++) {
         ir_block *block = NULL;

@@ -1,9 +1,9 @@
 /* plan.c -- pass plan: where everything lies.
  *
  * Params lie in flat buffers, one per unit and class; a gradient and the optimizer's state
- * have the offset of their parameter, an image in the compute type has one of its own. A
- * value with a named dimension has room for the largest size. All other values share one arena. The two functions
- * never run at the same time, so each is planned from offset 0.
+ * have the offset of their parameter, an image in the compute type has one of its own. All
+ * other values share one arena, with room for the largest size of named dimensions. The two
+ * functions never run at the same time, so each is planned from offset 0.
  *
  *     %h = linear %x, $w            {at=[0], ws=[8192,4096]}  scratch space: bytes 8192..
  *     %y = gelu %h                  {kernel=0, at=[0]}        over %h, which dies here

@@ -244,26 +244,18 @@ emit_head_ce(const task *t, ir_builder *b, ir_value *targets, ir_value *scale)
                      4);
 }
 
-/* An argument of step in which the host puts its data of a role. */
-static ir_value *
-new_input(const task *t, const char *name, const char *role, const ir_type *type)
-{
-    ir_value *v = ir_arg_new(t->f, name, type);
-    ir_meta_set(t->m, ef_internf(t->ctx, "input.%s", v->name), role);
-    return v;
-}
-
 static void
 add_loss(task *t)
 {
     const ir_type *type = t->out->type;
     bool values = t->kind == TASK_REGRESSION, words = tasks[t->kind].vocabulary;
     ir_value *wanted =
-        values ? new_input(t, "values", "values", ir_type_with(t->ctx, type, IR_F32))
-               : new_input(t, "targets", "labels",
+        values
+            ? ir_input_new(t->m, "values", "values", ir_type_with(t->ctx, type, IR_F32))
+            : ir_input_new(t->m, "targets", "labels",
                            ir_type_get(t->ctx, IR_I64, type->rank - 1, type->dim));
     ir_value *scale =
-        new_input(t, "scale", "scale", ir_type_get(t->ctx, IR_F32, 0, NULL));
+        ir_input_new(t->m, "scale", "scale", ir_type_get(t->ctx, IR_F32, 0, NULL));
     bool uses_elsewhere = t->out->nuse > 1;
     ir_builder b = ir_at(t->ret);
     b.loc = t->out->def ? t->out->def->loc : b.loc;

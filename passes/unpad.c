@@ -11,8 +11,8 @@
  * of [B,S]: %row says which they are, %offsets where each sample begins, %position where in its
  * sample each stands. What lies behind the last attention is only computed for rows that the
  * loss reads: the supervised ones, %sup, or one of each sample, %pooled. Sums over positions,
- * of a mean, add the rows of each sample. The trainer fills
- * these arguments; rows and sup take one of a few sizes, listed in meta sizes.rows, sizes.sup.
+ * of a mean, add the rows of each sample. The trainer fills these arguments; rows and sup take
+ * one of a few sizes, listed in meta sizes.rows, sizes.sup.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -124,20 +124,17 @@ get_in(rows *r, ir_op *op, int i, int rank, int lead)
 
 /* ---- ops ---- */
 
+/* The list from its entry `first` on, each less by `by`. */
 static void
-shift_list(rows *r, ir_op *op, ir_attr_key key, int by)
+shift_list(rows *r, ir_op *op, ir_attr_key key, int first, int by)
 {
     const ir_attr *a = ir_attr_get(op, key);
     int64_t list[IR_MAX_RANK];
     int n = 0;
-    if (!a)
-        return;
-    for (int i = 0; i < a->n; i++) /* of a permutation the first `by` go */
-        if (key != IR_ATTR_perm || i >= by)
-            list[n++] = a->u.l[i] - (key == IR_ATTR_perm && i == 0 ? 0 : by);
-    if (key == IR_ATTR_perm)
-        list[0] = 0;
-    ir_attr_set(r->u.m, op, ir_attr_l(key, n, list));
+    for (int i = first; a && i < a->n; i++)
+        list[n++] = a->u.l[i] - by;
+    if (a)
+        ir_attr_set(r->u.m, op, ir_attr_l(key, n, list));
 }
 
 /* Attributes that count dimensions: `by` of them have gone in front. */
@@ -146,8 +143,8 @@ shift_axes(rows *r, ir_op *op, int by)
 {
     if (!by)
         return;
-    shift_list(r, op, IR_ATTR_axes, by);
-    shift_list(r, op, IR_ATTR_perm, by);
+    shift_list(r, op, IR_ATTR_axes, 0, by);
+    shift_list(r, op, IR_ATTR_perm, by, by);
     if (ir_attr_get(op, IR_ATTR_axis))
         ir_attr_set(r->u.m, op,
                     ir_attr_i(IR_ATTR_axis, ir_attr_int(op, IR_ATTR_axis, 0) - by));
@@ -250,38 +247,20 @@ loss(rows *r, ir_op *op)
     t->type = ir_type_with(ctx, sup, IR_I64);
     ir_set_arg(op, 0, pick(r, &r->by_end, x, x->type, r->ends, "sup"));
     op->res[3]->type = ir_type_with(ctx, sup, IR_F32);
-    op->res[2]->type =
-        op->code == IR_OP_head_ce
-            ? ir_type_with(ctx, sup, IR_I64)
-            : with_rows(ctx, op->res[2]->type, op->res[2]->type->rank - 1, sup);
-    if (op->code == IR_OP_ce)
-        op->res[2]->type = op->arg[0]->type;
+    op->res[2]->type = op->code == IR_OP_ce ? op->arg[0]->type : t->type;
 }
 
-/* Leading dimensions of the operand that has most dimensions of those in the region. */
-static int
-lead_in(const rows *r, const ir_op *op)
-{
-    for (int i = 0; i < op->narg; i++)
-        if (unpad_lead(&r->u, op->arg[i]))
-            return unpad_lead(&r->u, op->arg[i]);
-    return 0;
-}
-
-/* An op of the region whose operands are rows by now. old: dimensions that its first operand in
- * the region had. */
+/* An op of the region whose operands are rows by now, instead of `lead` dimensions. */
 static void
 rewrite(rows *r, ir_op *op, int lead)
 {
     ef_ctx *ctx = r->u.m->ctx;
     int rank = op->res[0]->type->rank;
-    if (op->code == IR_OP_embed)
+    if (op->code == IR_OP_embed || op->code == IR_OP_dropout) /* ids, keys */
         ir_set_arg(op, 1, padded(r, op->arg[1], op->arg[1]->type->rank));
     else if (op->code == IR_OP_rotary)
         for (int i = 1; i < 3; i++)
             get_in(r, op, i, 3, 2);
-    else if (op->code == IR_OP_dropout)
-        ir_set_arg(op, 1, padded(r, op->arg[1], op->arg[1]->type->rank));
     else if ((pass_is_ew(op) && op->code != IR_OP_const) || op->code == IR_OP_concat)
         for (int i = 0; i < op->narg; i++)
             get_in(r, op, i, rank, lead);
@@ -296,7 +275,8 @@ rewrite_all(rows *r)
 {
     for (ir_op *op = ir_first_op(r->u.f), *next; op; op = next) {
         next = ir_next_op(op);
-        int lead = lead_in(r, op);
+        const ir_value *from = unpad_operand(&r->u, op);
+        int lead = from ? unpad_lead(&r->u, from) : 0;
         bool member = op->nres && unpad_lead(&r->u, op->res[0]);
         if (lead && op->code == IR_OP_attention)
             attention(r, op);
@@ -314,20 +294,6 @@ rewrite_all(rows *r)
 /* ---- moving the gathers up ---- */
 
 static bool
-works_on_rows(const ir_op *op)
-{
-    switch (op->code) {
-    case IR_OP_linear:
-    case IR_OP_layernorm:
-    case IR_OP_rmsnorm:
-    case IR_OP_dropout:
-        return true;
-    default:
-        return pass_is_ew(op) && op->narg;
-    }
-}
-
-static bool
 is_end(const rows *r, const ir_op *op)
 {
     return op->code == IR_OP_gather && op->arg[1] == r->ends;
@@ -337,7 +303,8 @@ is_end(const rows *r, const ir_op *op)
 static bool
 read_by_few(const rows *r, const ir_uses *uses, const ef_map *few, const ir_op *op)
 {
-    if (!works_on_rows(op) || op->res[0]->type->sym[0] != IR_ROWS)
+    if (!(ir_ops[op->code].flags & IR_ROWWISE) || !op->narg ||
+        op->res[0]->type->sym[0] != IR_ROWS)
         return false;
     int n = 0;
     for (int i = 0; i < op->nres; i++) {
@@ -350,24 +317,6 @@ read_by_few(const rows *r, const ir_uses *uses, const ef_map *few, const ir_op *
     return n > 0;
 }
 
-static ir_op *
-last_op(const ir_func *f)
-{
-    for (ir_block *b = f->last; b; b = b->prev)
-        if (b->last)
-            return b->last;
-    return NULL;
-}
-
-static ir_op *
-op_before(const ir_op *op)
-{
-    for (ir_block *b = op->prev ? NULL : op->block->prev; b; b = b->prev)
-        if (b->last)
-            return b->last;
-    return op->prev;
-}
-
 /* Ops whose results only the ends read work on those rows alone. */
 static void
 narrow(rows *r)
@@ -375,9 +324,10 @@ narrow(rows *r)
     ef_arena *a = r->u.pc->scratch;
     ir_uses *uses = ir_uses_of(r->u.f, a);
     ef_map few = {0};
-    for (ir_op *op = last_op(r->u.f); op; op = op_before(op))
-        if (read_by_few(r, uses, &few, op))
-            ef_map_set(a, &few, op, op);
+    for (const ir_block *b = r->u.f->last; b; b = b->prev)
+        for (ir_op *op = b->last; op; op = op->prev)
+            if (read_by_few(r, uses, &few, op))
+                ef_map_set(a, &few, op, op);
     const char *suffix = r->u.losses ? "sup" : "pooled";
     for (ir_op *op = ir_first_op(r->u.f), *next; op; op = next) {
         next = ir_next_op(op);
@@ -404,9 +354,7 @@ narrow(rows *r)
 static ir_value *
 argument(rows *r, const char *role, const ir_type *t)
 {
-    ir_value *v = ir_arg_new(r->u.f, role, t);
-    ir_meta_set(r->u.m, ef_internf(r->u.m->ctx, "input.%s", v->name), role);
-    return v;
+    return ir_input_new(r->u.m, role, role, t);
 }
 
 static const ir_type *

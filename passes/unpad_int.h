@@ -40,6 +40,8 @@ unpad_lead(const unpad *u, const ir_value *v)
 {
     return (int)(intptr_t)ef_map_get(&u->lead, v);
 }
+/* The first operand of op that is in the region; NULL: none. */
+const ir_value *unpad_operand(const unpad *, const ir_op *);
 /* How operand v of an op, aligned to `rank` dimensions of which `lead` lead, gets in. */
 unpad_entry unpad_entry_of(const unpad *, const ir_value *v, int rank, int lead);
 /* Is it slice of one position of every sample? */

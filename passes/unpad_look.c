@@ -4,8 +4,8 @@
  * that work on rows alone: arithmetic, products with weights, norms, attention, changes of
  * shape that leave [B,S] in front, or make one dimension of it. It ends at losses of tokens,
  * where one position of each sample is taken, and at sums over positions of values that the
- * mask has been multiplied with, to which padding adds nothing. Which values are in it follows from data flow,
- * never from sizes: a batch of one row is nothing special.
+ * mask has been multiplied with, to which padding adds nothing. Which values are in it
+ * follows from data flow, never from sizes: a batch of one row is nothing special.
  */
 #include "unpad_int.h"
 
@@ -69,16 +69,13 @@ operands_enter(unpad *u, const ir_op *op, int first, int rank, int lead)
     return true;
 }
 
-/* The lead of the first operand that is in the region; rank: of that operand. */
-static int
-lead_of(const unpad *u, const ir_op *op, int *rank)
+const ir_value *
+unpad_operand(const unpad *u, const ir_op *op)
 {
     for (int i = 0; i < op->narg; i++)
-        if (unpad_lead(u, op->arg[i])) {
-            *rank = op->arg[i]->type->rank;
-            return unpad_lead(u, op->arg[i]);
-        }
-    return 0;
+        if (unpad_lead(u, op->arg[i]))
+            return op->arg[i];
+    return NULL;
 }
 
 static bool
@@ -210,7 +207,8 @@ embeds(unpad *u, const ir_op *op)
 static bool
 member(unpad *u, ir_op *op)
 {
-    int rank = 0, lead = lead_of(u, op, &rank);
+    const ir_value *from = unpad_operand(u, op);
+    int rank = from->type->rank, lead = unpad_lead(u, from);
     switch (op->code) {
     case IR_OP_attention:
         return attends(u, op);
@@ -275,15 +273,6 @@ find_arguments(unpad *u)
     }
 }
 
-static bool
-reads_region(const unpad *u, const ir_op *op)
-{
-    for (int i = 0; i < op->narg; i++)
-        if (unpad_lead(u, op->arg[i]))
-            return true;
-    return false;
-}
-
 bool
 unpad_look(unpad *u)
 {
@@ -297,7 +286,7 @@ unpad_look(unpad *u)
                 for (int k = 0; k < op->nres; k++)
                     ef_map_set(u->pc->scratch, &u->given, op->res[k], u);
         if (op->code == IR_OP_embed ? !embeds(u, op)
-                                    : reads_region(u, op) && !member(u, op))
+                                    : unpad_operand(u, op) && !member(u, op))
             return false;
     }
     if (!u->attentions)

@@ -16,8 +16,7 @@
 #include "low_int.h"
 #include "rt_cpu_int.h"
 
-/* What the loss scaler's floats are, and after how many good steps its scale doubles. */
-enum { SCALE, GOOD, SKIPPED, UPDATES, INTERVAL = 2000 };
+enum { INTERVAL = 2000 }; /* good steps after which a loss scale doubles */
 
 /* ---- norm ----
  * Squares and sums are doubles: they overflow for no gradients that are finite, and an element
@@ -82,7 +81,7 @@ rt_clip_scaled(rt_stream *s, float *coef, const float *norm2, const rt_run *run,
                const float *scaler)
 {
     (void)s;
-    *coef = clip(sqrt((double)*norm2), (double)scaler[SCALE], run);
+    *coef = clip(sqrt((double)*norm2), (double)scaler[RT_SCALE_AT], run);
 }
 
 void
@@ -90,17 +89,17 @@ rt_rescale(rt_stream *s, float *scaler, const float *norm2)
 {
     (void)s;
     if (!isfinite(*norm2)) {
-        scaler[SCALE] = fmaxf(1, scaler[SCALE] / 2);
-        scaler[GOOD] = 0;
-        scaler[SKIPPED]++;
+        scaler[RT_SCALE_AT] = fmaxf(1, scaler[RT_SCALE_AT] / 2);
+        scaler[RT_GOOD_AT] = 0;
+        scaler[RT_SKIPPED_AT]++;
         return;
     }
-    scaler[UPDATES]++;
-    if (++scaler[GOOD] < INTERVAL)
+    scaler[RT_UPDATES_AT]++;
+    if (++scaler[RT_GOOD_AT] < INTERVAL)
         return;
-    scaler[GOOD] = 0;
-    if (isfinite(scaler[SCALE] * 2))
-        scaler[SCALE] *= 2;
+    scaler[RT_GOOD_AT] = 0;
+    if (isfinite(scaler[RT_SCALE_AT] * 2))
+        scaler[RT_SCALE_AT] *= 2;
 }
 
 /* ---- update ---- */
@@ -217,7 +216,7 @@ rt_optim(rt_stream *s, rt_run *run, int unit, const float *coef)
 {
     const rt_program *p = run->program;
     const rt_hyper *h = &run->hyper;
-    double t = p->scaled ? (double)((float *)run->base[RT_SCALER][0])[UPDATES] + 1
+    double t = p->scaled ? (double)((float *)run->base[RT_SCALER][0])[RT_UPDATES_AT] + 1
                          : (double)h->step;
     if (!isfinite(*coef))
         return;

@@ -120,8 +120,8 @@ fill(const filling *f, const rt_input *in, void *data, int64_t b)
     if (in->role == RT_VALUES)
         fill_values(f, (float *)data + b * n, n);
     else if (in->role == RT_TARGETS && in->vary)
-        fill_targets(f,
-                     (int64_t *)data + b * f->p->seq); /* made shorter by list_rows() */
+        fill_targets(f, (int64_t *)data +
+                            b * f->p->seq); /* made shorter by list_sample() */
     else if (in->role == RT_TARGETS && in->rank == 1)
         fill_class(f, (int64_t *)data + b);
     else if (in->role == RT_TARGETS)
@@ -139,39 +139,25 @@ typedef struct lists { /* inputs by role; NULL: the program has none */
     int64_t nrow, nsup;
 } lists;
 
+static void *
+data_of(const rt_run *run, rt_input_role role)
+{
+    const rt_input *in = rt_input_of(run->program, role);
+    return in ? run->input[in - run->program->input] : NULL;
+}
+
 static lists
 lists_of(const rt_run *run)
 {
-    lists l = {0};
-    for (int i = 0; i < run->program->ninput; i++) {
-        const rt_input *in = &run->program->input[i];
-        int64_t *data = run->input[i];
-        switch (in->role) {
-        case RT_MASK:
-            l.mask = in->used ? data : NULL;
-            break;
-        case RT_ROW:
-            l.row = data;
-            break;
-        case RT_OFFSETS:
-            l.offsets = data;
-            break;
-        case RT_POSITION:
-            l.position = data;
-            break;
-        case RT_SUPERVISED:
-            l.sup = data;
-            break;
-        case RT_POOLED:
-            l.pooled = data;
-            break;
-        case RT_TARGETS:
-            l.targets = in->vary ? data : NULL;
-            break;
-        default:
-            break;
-        }
-    }
+    const rt_input *mask = rt_input_of(run->program, RT_MASK);
+    lists l = {.mask = mask && mask->used ? data_of(run, RT_MASK) : NULL,
+               .row = data_of(run, RT_ROW),
+               .offsets = data_of(run, RT_OFFSETS),
+               .position = data_of(run, RT_POSITION),
+               .sup = data_of(run, RT_SUPERVISED),
+               .pooled = data_of(run, RT_POOLED)};
+    if (l.sup)
+        l.targets = data_of(run, RT_TARGETS);
     return l;
 }
 
@@ -229,21 +215,17 @@ end_lists(rt_run *run, lists *l)
 int64_t
 rt_result_row(const rt_run *run, int64_t b, int64_t t)
 {
-    const rt_program *p = run->program;
     lists l = lists_of(run);
-    int64_t want = b * p->seq + t, lo = 0, hi = 0;
-    if (!l.sup)
-        return want;
-    while (hi < p->batch * p->seq && l.targets[hi] != RT_IGNORE)
-        hi++;
-    while (lo < hi) {
+    int64_t most = run->program->batch * run->program->seq;
+    int64_t want = b * run->program->seq + t, lo = 0, hi = most;
+    while (l.sup && lo < hi) { /* rows ascend up to where targets end */
         int64_t mid = (lo + hi) / 2;
-        if (l.row[l.sup[mid]] < want)
+        if (l.targets[mid] != RT_IGNORE && l.row[l.sup[mid]] < want)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo;
+    return l.sup ? lo : want;
 }
 
 int64_t

@@ -133,8 +133,8 @@ int64_t rt_result_row(const rt_run *, int64_t b, int64_t t);
 void rt_set_scale(rt_run *, double scale); /* the RT_SCALE input */
 /* RT_DROP_KEY of a step (from 0): below 2^52, as a double holds it. */
 int64_t rt_step_key(uint64_t seed, int64_t step);
-/* The inputs RT_DROP_KEY and RT_DROP_KEYS, of a micro-batch that begins `first` rows into the step. Rows
- * of a step are at most RT_MOST_KEYS. */
+/* The inputs RT_DROP_KEY and RT_DROP_KEYS, of a micro-batch that begins `first` rows into the
+ * step. Rows of a step are at most RT_MOST_KEYS. */
 enum { RT_MOST_KEYS = 1 << 20 };
 void rt_set_keys(rt_run *, int64_t key, int64_t first);
 

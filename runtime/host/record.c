@@ -135,7 +135,7 @@ put_state(const rt_record *r, const rt_run *run, bool after)
             put_param(r, "image2", w, w->image_dtype,
                       run->base[RT_IMAGE][w->unit] + w->image);
     }
-    for (int i = 0; p->scaled && i < 4; i++) {
+    for (int i = 0; p->scaled && i < RT_SCALER_FLOATS; i++) {
         char name[24];
         snprintf(name, sizeof name, "scaler%s.%d", after ? "2" : "", i);
         put_number(r, name, (double)((const float *)run->base[RT_SCALER][0])[i]);

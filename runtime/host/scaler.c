@@ -7,7 +7,6 @@
  */
 #include "host_int.h"
 
-enum { SCALE, GOOD, SKIPPED, UPDATES };
 static const double first_scale = 65536;
 
 static float *
@@ -24,17 +23,17 @@ rt_scaler_start(rt_run *run, rt_train_state *s)
         return;
     if (!s->step)
         s->scale = first_scale;
-    x[SCALE] = (float)s->scale;
-    x[GOOD] = (float)s->good;
-    x[SKIPPED] = (float)s->overflows;
-    x[UPDATES] = (float)s->updates;
+    x[RT_SCALE_AT] = (float)s->scale;
+    x[RT_GOOD_AT] = (float)s->good;
+    x[RT_SKIPPED_AT] = (float)s->overflows;
+    x[RT_UPDATES_AT] = (float)s->updates;
 }
 
 float
 rt_scaler_scale(const rt_run *run)
 {
     const float *x = scaler_of(run);
-    return x ? x[SCALE] : 1;
+    return x ? x[RT_SCALE_AT] : 1;
 }
 
 void
@@ -43,7 +42,7 @@ rt_scaler_see(const rt_run *run, rt_train_state *s)
     const float *x = scaler_of(run);
     if (!x)
         return;
-    s->scale = (double)x[SCALE];
-    s->good = (int64_t)x[GOOD];
-    s->overflows = (int64_t)x[SKIPPED];
+    s->scale = (double)x[RT_SCALE_AT];
+    s->good = (int64_t)x[RT_GOOD_AT];
+    s->overflows = (int64_t)x[RT_SKIPPED_AT];
 }

@@ -476,7 +476,9 @@ void rt_clip_scale(rt_stream *, float *coef, const float *norm2, const rt_run *)
 /* The same where gradients are scaler[0] times too large: of the true ones, and over it. */
 void rt_clip_scaled(rt_stream *, float *coef, const float *norm2, const rt_run *,
                     const float *scaler);
-/* scaler: scale, good steps since it changed, skipped steps, updates. A step whose norm2 is
+/* What the floats of a loss scaler are: good steps are those since its scale changed. */
+enum { RT_SCALE_AT, RT_GOOD_AT, RT_SKIPPED_AT, RT_UPDATES_AT, RT_SCALER_FLOATS };
+/* A step whose norm2 is
  * not finite is skipped and halves the scale, not below 1; after 2000 good steps in a row it
  * doubles, if it stays finite (torch.amp.GradScaler). */
 void rt_rescale(rt_stream *, float *scaler, const float *norm2);

@@ -5,6 +5,7 @@
  * makes the gradients; the interpreter runs in unrounded double, so differences are good to
  * about 1e-8. One test walks adjoints.def, another fails if a rule of ops.def has no case.
  */
+#include "noise.h"
 #include "test.h"
 
 #include "passes/pass.h"
@@ -22,11 +23,7 @@ typedef struct rule_case {
 static double
 noise(const char *name, int64_t i)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)i * 0x9e3779b97f4a7c15u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return ((double)(h >> 12) + 0.5) * 0x1p-52;
+    return ((double)(noise_bits(name, i) >> 12) + 0.5) * 0x1p-52;
 }
 
 /* y of `ret y` becomes loss = sum(y * probe). */

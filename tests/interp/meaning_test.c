@@ -4,6 +4,7 @@
  * same arguments and params: the same function results, gradients included. Recognised
  * formulas have exact constants where files have floats (sqrt 2): hence the tolerance.
  */
+#include "noise.h"
 #include "test.h"
 
 #include "ir/ir.h"
@@ -17,11 +18,7 @@
 static double
 noise(const char *name, int64_t i)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)i * 0x9e3779b97f4a7c15u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (double)(h >> 11) * 0x1p-52 - 1;
+    return (double)(noise_bits(name, i) >> 11) * 0x1p-52 - 1;
 }
 
 static void

@@ -5,6 +5,7 @@
  * is computed again after lora (whose adapters add zero), eval, grad, cse and dce. Recognised
  * formulas have exact constants where the file has floats (sqrt 2), hence the tolerance.
  */
+#include "noise.h"
 #include "test.h"
 
 #include "frontend/frontend.h"
@@ -30,11 +31,7 @@ typedef struct stages {
 static double
 noise(const char *name, int64_t i)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)i * 0x9e3779b97f4a7c15u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (double)(h >> 11) * 0x1p-53;
+    return (double)(noise_bits(name, i) >> 11) * 0x1p-53;
 }
 
 /* A value that argument v may have: ids below the vocabulary, masks with holes, targets of

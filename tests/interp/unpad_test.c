@@ -5,6 +5,7 @@
  * left, with holes, of one token or of none at all, and supervised where the mask hides. The
  * lists of rows are filled here by their definition, not by the code of the trainer.
  */
+#include "noise.h"
 #include "test.h"
 
 #include "frontend/frontend.h"
@@ -49,11 +50,7 @@ typedef struct side {
 static double
 noise(const char *name, int64_t i)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)i * 0x9e3779b97f4a7c15u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (double)(h >> 11) * 0x1p-53;
+    return (double)(noise_bits(name, i) >> 11) * 0x1p-53;
 }
 
 static bool

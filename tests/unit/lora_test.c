@@ -4,6 +4,7 @@
  * with the loss of the module before the pass whose weights have scale * B A added, in rows
  * or columns as the layout says. With B at its initial zero the losses are equal bit by bit.
  */
+#include "noise.h"
 #include "test.h"
 
 #include "golden.h"
@@ -16,11 +17,7 @@
 static double
 noise(const char *name, int64_t i)
 {
-    uint64_t h = 14695981039346656037u + (uint64_t)i * 0x9e3779b97f4a7c15u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    return (double)(h >> 11) * 0x1p-52 - 1;
+    return (double)(noise_bits(name, i) >> 11) * 0x1p-52 - 1;
 }
 
 static void
