@@ -63,7 +63,8 @@ static const struct {
     {IR_TYPED, 'T', "the result's type is given"},
     {IR_INPLACE, 'I', "may overwrite an operand that dies"},
     {IR_SHARDWISE, 'S', "works on `/dp` operands"},
-    {IR_LAST_INF, 'N', "the last result may be -inf though nothing went wrong"}};
+    {IR_LAST_INF, 'N', "the last result may be -inf though nothing went wrong"},
+    {IR_ROWWISE, 'R', "works on rows one by one"}};
 
 static void
 put_op(FILE *f, const ir_opinfo *op)
