@@ -57,6 +57,6 @@ fe_precision(ef_ctx *ctx, ef_config *c, const ir_module *m, bool (*computes)(ir_
     bool slow = !c->fp32 && !computes(c->bf16 ? IR_BF16 : IR_F16);
     return ef_printf(ctx->arena, "%-11s %s, %s%s", "precision", x.name, x.why,
                      slow ? "; this machine has no products of it: they are emulated, "
-                            "with the same results, but slowly"
+                            "with the same results but for rounding, and slowly"
                           : "");
 }
