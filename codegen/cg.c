@@ -31,7 +31,11 @@ count_threads(const ef_ctx *ctx)
 static int64_t
 scratch(ef_ctx *ctx, const ir_op *op, const char **why)
 {
-    cg c = {.ctx = ctx, .dry = true, .op = op, .threads = count_threads(ctx)};
+    cg c = {.ctx = ctx,
+            .dry = true,
+            .op = op,
+            .threads = count_threads(ctx),
+            .need = &rt_cpu_scratch};
     c.arena = ef_arena_new();
     EF_ASSERT(cg_emitters[op->code]);
     cg_emitters[op->code](&c, op);
@@ -249,6 +253,7 @@ cg_emit(ir_module *m, const pass_target *target, const char *dir)
             .head = {.type = "rt_head", .stem = "head"},
             .move = {.type = "rt_block_copy", .stem = "move"}};
     c.threads = count_threads(m->ctx);
+    c.need = &rt_cpu_scratch;
     bool ok = write_sources(&c, dir) && cg_plan_json(&c, dir) && cg_weights(m, dir);
     ef_arena_free(c.arena);
     return ok;

@@ -40,6 +40,7 @@ typedef struct cg {
     ef_ctx *ctx;
     ef_arena *arena; /* of this emission */
     int threads;
+    const rt_scratch *need; /* of the target's kernels */
 
     bool dry;        /* only asking for scratch space */
     int64_t scratch; /* dry: bytes that the op wants */

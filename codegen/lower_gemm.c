@@ -58,8 +58,7 @@ gemm_text(cg *c, rt_gemm_desc *d, const product *p)
 {
     const ir_attr *given = ir_attr_get(c->op, IR_ATTR_ws);
     d->scratch = given ? given->u.l[1] : 0;
-    const char *ws =
-        cg_scratch(c, c->dry ? rt_gemm_scratch(d, c->threads) : d->scratch);
+    const char *ws = cg_scratch(c, c->dry ? c->need->gemm(d, c->threads) : d->scratch);
     if (c->dry || c->why)
         return NULL;
     return ef_printf(c->arena, "rt_gemm(st, %s, %s, %s, %s, %s, %s);", gemm_name(c, d),

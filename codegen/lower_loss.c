@@ -70,7 +70,7 @@ head_operands(cg *c, const ir_op *op, bool grad)
                  .chunk = chunk && chunk < rows ? chunk : rows,
                  .tb = tb,
                  .type = cg_rt_dtype(op->arg[0]->type->dtype)};
-    const char *ws = cg_scratch(c, rt_head_ce_scratch(&d, grad, c->threads));
+    const char *ws = cg_scratch(c, c->need->head_ce(&d, grad, c->threads));
     const char *x = cg_float_arg(c, op, 0), *weight = cg_float_arg(c, op, 1);
     const char *targets = cg_arg(c, op, 2, IR_I64), *scale = cg_arg(c, op, 3, IR_F32);
     const char *bias = op->narg > 4 ? cg_arg(c, op, 4, IR_F32) : "NULL";

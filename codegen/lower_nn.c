@@ -16,7 +16,7 @@ lw_embed_grad(cg *c, const ir_op *op)
 {
     int64_t rows = cg_rows(op->arg[0]), h = cg_last(op->arg[0]);
     int64_t v = op->res[0]->type->dim[0];
-    const char *ws = cg_scratch(c, rt_embed_grad_scratch(rows, h, v, c->threads));
+    const char *ws = cg_scratch(c, c->need->embed_grad(rows, h, v, c->threads));
     cg_call(c, "rt_embed_grad", "%s, %s, %s, %s, %s, %lld, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_float_arg(c, op, 0), cg_dtype(op->arg[0]),
             cg_arg(c, op, 1, IR_I64), cg_sizes(c, op->arg[0]), (long long)v,
@@ -56,7 +56,7 @@ void
 lw_layernorm_dwb(cg *c, const ir_op *op)
 {
     int64_t rows = cg_rows(op->arg[0]), cols = cg_last(op->arg[0]);
-    const char *ws = cg_scratch(c, rt_layernorm_dwb_scratch(rows, cols, c->threads));
+    const char *ws = cg_scratch(c, c->need->layernorm_dwb(rows, cols, c->threads));
     cg_call(c, "rt_layernorm_dwb", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_res(c, op, 1, IR_F32), cg_float_arg(c, op, 0),
             cg_float_arg(c, op, 1), cg_arg(c, op, 2, IR_F32), cg_arg(c, op, 3, IR_F32),
@@ -84,7 +84,7 @@ void
 lw_rmsnorm_dw(cg *c, const ir_op *op)
 {
     int64_t rows = cg_rows(op->arg[0]), cols = cg_last(op->arg[0]);
-    const char *ws = cg_scratch(c, rt_rmsnorm_dw_scratch(rows, cols, c->threads));
+    const char *ws = cg_scratch(c, c->need->rmsnorm_dw(rows, cols, c->threads));
     cg_call(c, "rt_rmsnorm_dw", "%s, %s, %s, %s, %s, %s, %s", cg_res(c, op, 0, IR_F32),
             cg_float_arg(c, op, 0), cg_float_arg(c, op, 1), cg_arg(c, op, 2, IR_F32),
             norm(c, op, op->arg[1], op->arg[0]), cg_adds(op, 0) ? "true" : "false", ws);
@@ -152,7 +152,7 @@ static void
 column_sum(cg *c, const ir_op *op, const stage *s)
 {
     const ir_value *x = op->arg[0];
-    const char *ws = cg_scratch(c, rt_colsum_scratch(s->n, s->inner, c->threads));
+    const char *ws = cg_scratch(c, c->need->colsum(s->n, s->inner, c->threads));
     cg_call(c, "rt_colsum", "%s, %s, %s, %s, %lld, %lld, %s, %s",
             cg_res(c, op, 0, IR_F32), cg_float_arg(c, op, 0), cg_dtype(x),
             cg_times(c, x->type, s->from, s->to, 1), (long long)s->inner,

@@ -69,11 +69,19 @@ clip(double norm, double scale, const rt_run *run)
     return (float)((max > 0 && factor < 1 ? factor : 1) / scale);
 }
 
+/* May nothing be updated? Programs without a tally run in tests. */
+static bool
+halts(const rt_run *run)
+{
+    const rt_tally *t = (const rt_tally *)run->device;
+    return t && (t->halted || !isfinite(t->loss));
+}
+
 void
 rt_clip_scale(rt_stream *s, float *coef, const float *norm2, const rt_run *run)
 {
     (void)s;
-    *coef = clip(sqrt((double)*norm2), 1, run);
+    *coef = halts(run) ? NAN : clip(sqrt((double)*norm2), 1, run);
 }
 
 void
@@ -81,7 +89,8 @@ rt_clip_scaled(rt_stream *s, float *coef, const float *norm2, const rt_run *run,
                const float *scaler)
 {
     (void)s;
-    *coef = clip(sqrt((double)*norm2), (double)scaler[RT_SCALE_AT], run);
+    *coef =
+        halts(run) ? NAN : clip(sqrt((double)*norm2), (double)scaler[RT_SCALE_AT], run);
 }
 
 void

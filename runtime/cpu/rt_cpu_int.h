@@ -12,6 +12,7 @@ struct rt_stream {
     int threads, threads_before;
     int at[RT_NSYMS]; /* sizes of the micro-batch: indices into program->size */
     rt_gemm_table *gemm;
+    int64_t marks;   /* that rt_mark() gave out */
     double *partial; /* of rt_norm2, one per block of all gradient buffers */
 };
 
@@ -54,6 +55,16 @@ int64_t rt_row_blocks(int64_t rows);
 /* y [cols] (+)= sum over blocks of part [blocks, cols], in order. */
 void rt_sum_partials(rt_stream *, float *y, const float *part, int64_t blocks,
                      int64_t cols, bool add);
+
+/* The functions of rt_cpu_scratch. */
+int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
+int64_t rt_attention_scratch(const rt_attn *, int threads);
+int64_t rt_attention_grad_scratch(const rt_attn *, int threads);
+int64_t rt_head_ce_scratch(const rt_head *, bool grad, int threads);
+int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
+int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
+int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
+int64_t rt_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
 
 /* Threads for `work` elements. */
 static inline int

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI = 4, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8, RT_SIZES = 8 };
+enum { RT_ABI = 5, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8, RT_SIZES = 8 };
 
 /* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
  * flight; none exists on one rank. */
@@ -264,7 +264,9 @@ struct rt_run { /* the state that step.c addresses */
     rt_stream *compute;
     char *arena;
     char **base[RT_NCLASSES]; /* base[class][unit] */
-    void **input;             /* input[i]: int64_t data, or one float */
+    char *device;      /* of the device part: rt_device_bytes(), an rt_tally first */
+    void **input;      /* input[i]: int64_t data, or one float */
+    void **host_input; /* where the host fills them before they are uploaded */
     rt_hyper hyper;
     int64_t size
         [RT_NSYMS]; /* of the micro-batch: a value of program->size; see rt_set_sizes() */
@@ -283,10 +285,37 @@ rt_done(rt_run *run, int op)
 /* The trainer's main(): options, data, loop, results. Returns the exit code. */
 int rt_main(int argc, char **argv, const rt_program *);
 
-/* ---- device part (runtime/cpu): called by the host part ---- */
-/* Threads, library objects for all GEMMs of the program. false: *error says why. */
+/* ---- device part (runtime/cpu, runtime/cuda): called by the host part ----
+ * Units, arena and inputs lie in the device's memory. On the CPU that is memory like any other;
+ * the host part may not assume it and goes through the copies below. */
+/* Does the host address the device's memory? Then rt_run.input and rt_run.host_input are the
+ * same, and what one would copy to look at may be looked at. */
+extern const bool rt_unified;
+/* Is this machine able to run the program at all (driver, features)? Makes the stream and
+ * what needs no memory of the program. false: *error says why, and what to do. */
 bool rt_device_open(const rt_program *, rt_stream **compute, char *error, size_t n);
-void rt_device_close(rt_stream *); /* frees what rt_device_open() made */
+void rt_device_close(rt_stream *); /* waits; frees what the device part made */
+/* Bytes of device memory that its own part needs for the program, a multiple of RT_ALIGN;
+ * rt_run.device points to them. */
+int64_t rt_device_bytes(const rt_program *);
+/* When memory, weights and inputs are there, before the first step: makes everything that
+ * rt_execute() of each size needs (CUDA: measured algorithms, graphs). Contents of gradients and
+ * arena are lost. false: *error says why. */
+bool rt_prepare(rt_run *, char *error, size_t n);
+/* What steps leave for the host, at rt_run.device: zero before the first step. The host zeroes
+ * `loss` before the first micro-batch of a step and fetches the whole behind its update. */
+typedef struct rt_tally {
+    double loss;     /* sum of what the micro-batches since then have at loss_at */
+    float norm2;     /* of the gradients of the last update, as at norm2_at */
+    int32_t halted;  /* set by an update whose loss or norm2 was not finite, but for an
+                       overflow that the loss scaler has yet an answer to (scale > 1): it
+                       changed nothing, and so will all that follow until the host clears it */
+    float scaler[4]; /* RT_SCALER_FLOATS, behind the last update */
+} rt_tally;
+/* Runs program->micro, update or eval with run->hyper and the sizes of rt_set_sizes() as
+ * they are now; in stream order, complete behind rt_await() of a later rt_mark(). */
+typedef enum rt_part { RT_MICRO, RT_UPDATE, RT_EVAL } rt_part;
+void rt_execute(rt_run *, rt_part);
 /* The micro-batch that comes has these sizes: at[s] is an index into program->size[s]. Sets
  * run->size. Before the first call they are the largest. */
 void rt_set_sizes(rt_run *, const int at[RT_NSYMS]);
@@ -296,26 +325,48 @@ bool rt_computes(rt_dtype);
 /* y [n] = x [n] in the other type. */
 void rt_convert(rt_stream *, void *y, rt_dtype to, const void *x, rt_dtype from,
                 int64_t n);
-/* Scratch bytes that the library wants for this product with this many threads; called by
- * efficc while planning, too. -1: it can't be done. */
-int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
-int64_t rt_attention_scratch(const rt_attn *, int threads);
-int64_t rt_attention_grad_scratch(const rt_attn *, int threads);
-int64_t rt_head_ce_scratch(const rt_head *, bool grad,
-                           int threads); /* logits of one chunk and partial sums */
-int64_t rt_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
-int64_t rt_colsum_scratch(int64_t rows, int64_t cols, int threads);
-int64_t rt_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
-int64_t rt_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
+/* Zeroed device memory, on the CPU in huge pages touched by all threads. NULL: there is not
+ * as much. One is made in a program, and never freed. */
+void *rt_alloc(size_t bytes);
+/* Bytes of device memory that are free; 0: unknown. */
+int64_t rt_free_bytes(void);
+/* Host memory that copies read or write while the host goes on; zeroed. NULL: errno. */
+void *rt_staging(size_t bytes);
+/* In stream order. Staging memory must stay as it is until a later mark is reached; other memory
+ * may change once the call returns. */
+void rt_upload(rt_stream *, void *device, const void *host, int64_t bytes);
+/* In stream order; staging holds the bytes once a later mark is reached. */
+void rt_fetch(rt_stream *, void *staging, const void *device, int64_t bytes);
+/* Done when it returns; to any host memory. */
+void rt_download(rt_stream *, void *host, const void *device, int64_t bytes);
+/* A place in the stream's order, ascending from 1. rt_await() returns when all before it is
+ * done. A failure of the device ends the process with a message. */
+int64_t rt_mark(rt_stream *);
+void rt_await(rt_stream *, int64_t mark);
+
+/* Bytes of scratch space that a target's kernels want, asked by efficc while planning: plan and
+ * program can't disagree. -1: it can't be done. */
+typedef struct rt_scratch {
+    int64_t (*gemm)(const rt_gemm_desc *, int threads);
+    int64_t (*attention)(const rt_attn *, int threads);
+    int64_t (*attention_grad)(const rt_attn *, int threads);
+    int64_t (*head_ce)(const rt_head *, bool grad,
+                       int threads); /* logits of one chunk too */
+    int64_t (*embed_grad)(int64_t rows, int64_t h, int64_t v, int threads);
+    int64_t (*colsum)(int64_t rows, int64_t cols, int threads);
+    int64_t (*layernorm_dwb)(int64_t rows, int64_t cols, int threads);
+    int64_t (*rmsnorm_dw)(int64_t rows, int64_t cols, int threads);
+} rt_scratch;
+extern const rt_scratch rt_cpu_scratch, rt_cuda_scratch;
+
 /* What x [n] holds: how many NaN and infinities, the first of each (-1: none), and the
  * largest finite size. */
 typedef struct rt_scan {
     int64_t nans, infs, nan_at, inf_at;
     float largest;
 } rt_scan;
+/* Waits for it. */
 rt_scan rt_scan_floats(rt_stream *, const void *x, rt_dtype, int64_t n);
-/* Zeroed, huge-page backed memory, touched by all threads. NULL: errno. */
-void *rt_alloc(size_t bytes);
 
 /* ---- between ranks ----
  * A flat buffer lies in equal parts, one a rank, in rank order. A collective starts on the
@@ -470,8 +521,9 @@ void rt_head_ce_grad(rt_stream *, float *loss, void *dx, float *dw, float *dbias
 /* Sum of squares of all gradient buffers of the program, partials per 1024 elements added
  * in order. */
 void rt_norm2(rt_stream *, float *norm2, rt_run *);
-/* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1; NaN where norm2 is not
- * finite, whatever max_norm is: then rt_optim() changes nothing. */
+/* coef = max_norm > 0 ? min(1, max_norm / (sqrt(norm2) + 1e-6)) : 1; NaN where norm2 or the
+ * tally's loss is not finite or the tally is halted, whatever max_norm is: then rt_optim()
+ * changes nothing. */
 void rt_clip_scale(rt_stream *, float *coef, const float *norm2, const rt_run *);
 /* The same where gradients are scaler[0] times too large: of the true ones, and over it. */
 void rt_clip_scaled(rt_stream *, float *coef, const float *norm2, const rt_run *,

@@ -207,7 +207,7 @@ bench_products(void)
                      .type_a = table[i].a,
                      .type_b = table[i].b,
                      .type_c = table[i].c};
-        table[i].scratch = rt_gemm_scratch(&table[i], threads);
+        table[i].scratch = rt_cpu_scratch.gemm(&table[i], threads);
         space = rt_mm_scratch(&own) > space ? rt_mm_scratch(&own) : space;
         space = table[i].scratch > space ? table[i].scratch : space;
     }
@@ -387,10 +387,10 @@ bench_rest(void)
                       .hyper = {1e-4, 0.01, 0.9, 0.999, 1e-8, 1, 1, false, false}}};
     rt_convert(stream, r.low_x, RT_BF16, r.x, RT_F32, ROWS * H);
     rt_convert(stream, r.low_table, RT_BF16, r.table, RT_F32, N);
-    int64_t space = rt_head_ce_scratch(&r.head, true, threads);
-    int64_t low = rt_head_ce_scratch(&r.low, true, threads);
+    int64_t space = rt_cpu_scratch.head_ce(&r.head, true, threads);
+    int64_t low = rt_cpu_scratch.head_ce(&r.low, true, threads);
     space = low > space ? low : space;
-    int64_t need = rt_attention_grad_scratch(&r.a, threads);
+    int64_t need = rt_cpu_scratch.attention_grad(&r.a, threads);
     r.scratch = rt_alloc((size_t)(need > space ? need : space));
     for (int i = 0; i < ROWS; i++)
         r.ids[i] = (int64_t)i * 7919 % V;
@@ -510,8 +510,8 @@ bench_few(rt_dtype t, int form)
              .w = noise(2 * G),
              .stat = noise(2 * ALL),
              .norm = {rows, G, t, t, 1e-5f}};
-    int64_t space = rt_layernorm_dwb_scratch(rows, G, threads);
-    int64_t need = rt_attention_grad_scratch(&f.a, threads);
+    int64_t space = rt_cpu_scratch.layernorm_dwb(rows, G, threads);
+    int64_t need = rt_cpu_scratch.attention_grad(&f.a, threads);
     f.scratch = rt_alloc((size_t)(need > space ? need : space));
     char name[4][80];
     double flop = 2 * pairs * G, bytes = (double)(rows * G * (t == RT_F32 ? 4 : 2));

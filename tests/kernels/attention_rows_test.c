@@ -120,10 +120,10 @@ run(const rows *r, rt_dtype type, const void *y)
         for (int i = 0; i < 5; i++)
             o[i][t] = i > 2 && r->packed ? o[2][t] : kt_bytes(bytes[i]);
         rt_attention(s, o[0][t], o[1][t], r->q, r->k, r->v, &at, &a,
-                     kt_bytes(rt_attention_scratch(&a, kt_threads[t])));
+                     kt_bytes(kt_scratch.attention(&a, kt_threads[t])));
         rt_attention_grad(s, o[2][t], o[3][t], o[4][t], r->dy, r->q, r->k, r->v,
                           y ? y : o[0][t], o[1][t], &at, &a,
-                          kt_bytes(rt_attention_grad_scratch(&a, kt_threads[t])));
+                          kt_bytes(kt_scratch.attention_grad(&a, kt_threads[t])));
     }
     for (int i = 0; i < 5; i++)
         CHECK(kt_same(o[i], bytes[i]));

@@ -41,7 +41,7 @@ check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
         dv[team] = f->packed ? dq[team] : kt_floats(p->nk);
         rt_attention_grad(s, dq[team], dk[team], dv[team], p->dy, p->q, p->k, p->v,
                           y[team], lse[team], &places, &p->a,
-                          kt_bytes(rt_attention_grad_scratch(&p->a, kt_threads[team])));
+                          kt_bytes(kt_scratch.attention_grad(&p->a, kt_threads[team])));
     }
     CHECK(kt_same(dq, p->nq * (int64_t)sizeof(float)));
     CHECK(kt_same(dk, p->nk * (int64_t)sizeof(float)));
@@ -64,7 +64,7 @@ TEST(attention_and_its_gradient)
         {
             y[team] = kt_floats(p.ny), lse[team] = kt_floats(p.nlse);
             rt_attention(s, y[team], lse[team], p.q, p.k, p.v, &places, &p.a,
-                         kt_bytes(rt_attention_scratch(&p.a, kt_threads[team])));
+                         kt_bytes(kt_scratch.attention(&p.a, kt_threads[team])));
         }
         CHECK(kt_same(y, p.ny * (int64_t)sizeof(float)));
         CHECK(kt_same(lse, p.nlse * (int64_t)sizeof(float)));
@@ -89,7 +89,7 @@ TEST(dropped_weights_are_a_share_of_p)
     for (int64_t i = 0; i < p.nq; i++)
         p.q[i] = 0, p.v[i] = 1;
     rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){.keys = p.keys, .key = &p.key},
-                 &p.a, kt_bytes(rt_attention_scratch(&p.a, 2)));
+                 &p.a, kt_bytes(kt_scratch.attention(&p.a, 2)));
     rt_device_close(s);
     double sum = 0, squares = 0, q = (double)f.p, var = q / (1 - q) / S;
     for (int64_t i = 0; i < N; i++) {
@@ -114,7 +114,7 @@ TEST(large_scores_do_not_overflow)
     float *y = kt_floats(p.ny), *lse = kt_floats(p.nlse);
     rt_stream *s = kt_open(&program, 1);
     rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){0}, &p.a,
-                 kt_bytes(rt_attention_scratch(&p.a, 1)));
+                 kt_bytes(kt_scratch.attention(&p.a, 1)));
     rt_device_close(s);
     CHECK_NEAR(kt_error(y, want, p.ny), 0, 1e-2);
     CHECK_NEAR(kt_error(lse, want_lse, p.nlse), 0, 1e-2);

@@ -108,7 +108,7 @@ check_sized(rt_program *p, rt_gemm_desc *d, const rt_gemm_desc *sized, const int
     double *want = LARGE(sized) ? NULL : expect(sized, &o);
     void *out[KT_TEAMS];
     for (int team = 0; team < KT_TEAMS; team++) {
-        d->scratch = rt_gemm_scratch(d, kt_threads[team]);
+        d->scratch = kt_scratch.gemm(d, kt_threads[team]);
         NEED(d->scratch >= 0);
         rt_stream *s = kt_open(p, kt_threads[team]);
         rt_run run = {.program = p, .compute = s};

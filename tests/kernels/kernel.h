@@ -26,6 +26,7 @@
 #define KT_SHOW(p, n) ((void)(p))
 #endif
 
+#define kt_scratch rt_cpu_scratch
 enum { KT_TEAMS = 3, KT_GUARD = 64 };
 static const int kt_threads[KT_TEAMS] = {1, 2, 3};
 

@@ -147,7 +147,7 @@ check_eval(const head *p, const want *w, float scale)
     void *each[KT_TEAMS];
     RUN_TEAMS(&program, s, team)
     {
-        int64_t bytes = rt_head_ce_scratch(&p->d, false, kt_threads[team]);
+        int64_t bytes = kt_scratch.head_ce(&p->d, false, kt_threads[team]);
         each[team] = kt_floats(p->d.rows);
         rt_head_ce(s, &loss[team], &right, pred, each[team], p->lx, p->lw, p->targets,
                    &scale, p->bias, &p->d, kt_bytes(bytes));
@@ -217,7 +217,7 @@ check_grad(const head *p, const want *w, float scale)
         g.db[i] += (double)base[i];
     RUN_TEAMS(&program, s, team)
     {
-        int64_t bytes = rt_head_ce_scratch(&p->d, true, kt_threads[team]);
+        int64_t bytes = kt_scratch.head_ce(&p->d, true, kt_threads[team]);
         void *scratch = kt_bytes(bytes);
         dx[team] = kt_bytes(bytes_x), dw[team] = kt_copy(base, p->nw);
         db[team] = kt_copy(base, p->d.v);
@@ -259,8 +259,8 @@ TEST(head_of_fewer_rows)
         head p = make(few, (rt_dtype[]){RT_F32, RT_BF16, RT_F16}[t], 0), q = p;
         q.d.rows = most[0];
         for (int grad = 0; grad < 2; grad++)
-            CHECK(rt_head_ce_scratch(&p.d, grad, 2) <=
-                  rt_head_ce_scratch(&q.d, grad, 2));
+            CHECK(kt_scratch.head_ce(&p.d, grad, 2) <=
+                  kt_scratch.head_ce(&q.d, grad, 2));
         kt_done();
     }
 }

@@ -127,8 +127,8 @@ norm_backward(const norm_case *p)
     void *dx[KT_TEAMS], *dw[KT_TEAMS], *db[KT_TEAMS];
     RUN_TEAMS(&program, s, team)
     {
-        int64_t space = p->centred ? rt_layernorm_dwb_scratch(rows, c, kt_threads[team])
-                                   : rt_rmsnorm_dw_scratch(rows, c, kt_threads[team]);
+        int64_t space = p->centred ? kt_scratch.layernorm_dwb(rows, c, kt_threads[team])
+                                   : kt_scratch.rmsnorm_dw(rows, c, kt_threads[team]);
         void *scratch = kt_bytes(space);
         dx[team] = kt_bytes(p->all * kt_size(p->n.x));
         dw[team] = kt_floats(c), db[team] = kt_copy(p->b, c);
@@ -209,7 +209,7 @@ TEST(gradient_of_an_embedding_from_low_dy)
         RUN_TEAMS(&program, s, team)
         {
             void *scratch =
-                kt_bytes(rt_embed_grad_scratch(rows, h, v, kt_threads[team]));
+                kt_bytes(kt_scratch.embed_grad(rows, h, v, kt_threads[team]));
             d[team] = kt_floats(v * h), more[team] = kt_copy(base, v * h);
             rt_embed_grad(s, d[team], low, t, ids, rows, h, v, false, scratch);
             rt_embed_grad(s, more[team], low, t, ids, rows, h, v, true, scratch);

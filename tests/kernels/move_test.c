@@ -34,7 +34,7 @@ TEST(embedding_and_its_gradient)
             for (int64_t r = 0; r < rows; r++)
                 CHECK(!memcmp((float *)y + r * h, table + ids[r] * h, (size_t)h * 4));
             void *scratch =
-                kt_bytes(rt_embed_grad_scratch(rows, h, v, kt_threads[team]));
+                kt_bytes(kt_scratch.embed_grad(rows, h, v, kt_threads[team]));
             d[team] = kt_floats(v * h), d2[team] = kt_copy(table, v * h);
             rt_embed_grad(s, d[team], dy, RT_F32, ids, rows, h, v, false, scratch);
             rt_embed_grad(s, d2[team], dy, RT_F32, ids, rows, h, v, true, scratch);
@@ -110,7 +110,7 @@ TEST(column_sums_of_low_types)
         rt_program program = {0};
         RUN_TEAMS(&program, s, team)
         {
-            void *scratch = kt_bytes(rt_colsum_scratch(ROWS, COLS, 3));
+            void *scratch = kt_bytes(kt_scratch.colsum(ROWS, COLS, 3));
             rt_colsum(s, want, x, RT_F32, ROWS, COLS, LD, false, scratch);
             rt_colsum(s, y, low, i ? RT_F16 : RT_BF16, ROWS, COLS, LD, false, scratch);
             CHECK(!memcmp(y, want, COLS * 4));
@@ -326,7 +326,7 @@ TEST(column_sums)
             more[c] = want[c] + (double)base[c];
         RUN_TEAMS(&program, s, team)
         {
-            void *scratch = kt_bytes(rt_colsum_scratch(rows, cols, kt_threads[team]));
+            void *scratch = kt_bytes(kt_scratch.colsum(rows, cols, kt_threads[team]));
             y[team] = kt_floats(cols), y2[team] = kt_copy(base, cols);
             rt_colsum(s, y[team], x, RT_F32, rows, cols, ld, false, scratch);
             rt_colsum(s, y2[team], x, RT_F32, rows, cols, ld, true, scratch);

@@ -100,7 +100,7 @@ TEST(layernorm_backward)
             dx[team] = kt_copy(p.dy, n); /* in place */
             dw[team] = kt_copy(p.w, c);
             db[team] = kt_floats(c);
-            void *scratch = kt_bytes(rt_layernorm_dwb_scratch(z->rows, c, 1));
+            void *scratch = kt_bytes(kt_scratch.layernorm_dwb(z->rows, c, 1));
             rt_norm floats = {z->rows, c, RT_F32, RT_F32, 1e-3f};
             rt_layernorm_dx(s, dx[team], dx[team], p.x, p.w, mean, rstd, &floats);
             rt_layernorm_dwb(s, dw[team], db[team], p.dy, p.x, mean, rstd, &floats,
@@ -160,7 +160,7 @@ TEST(rmsnorm_and_its_gradients)
             dx[team] = kt_copy(p.dy, n); /* in place */
             dw[team] = kt_copy(p.w, c);
             float *fresh = kt_floats(c);
-            void *scratch = kt_bytes(rt_rmsnorm_dw_scratch(rows, c, 1));
+            void *scratch = kt_bytes(kt_scratch.rmsnorm_dw(rows, c, 1));
             rt_norm floats = {rows, c, RT_F32, RT_F32, 1e-3f};
             rt_rmsnorm(s, y[team], rstd, p.x, p.w, &floats);
             rt_rmsnorm_dx(s, dx[team], dx[team], p.x, p.w, rstd, &floats);
@@ -194,7 +194,7 @@ run(rt_stream *s, const rt_norm *n, const void *x, const void *dy, const ln *p)
               kt_bytes(nx),       kt_floats(n->rows), kt_floats(n->rows),
               kt_floats(n->cols), kt_floats(n->cols), kt_floats(n->cols)};
     float *q = kt_floats(n->rows);
-    void *scratch = kt_bytes(rt_layernorm_dwb_scratch(n->rows, n->cols, 3));
+    void *scratch = kt_bytes(kt_scratch.layernorm_dwb(n->rows, n->cols, 3));
     rt_layernorm(s, o.y, o.mean, o.rstd, x, p->w, p->b, n);
     rt_layernorm_dx(s, o.dx, dy, x, p->w, o.mean, o.rstd, n);
     rt_layernorm_dwb(s, o.dw, o.db, dy, x, o.mean, o.rstd, n, false, false, scratch);

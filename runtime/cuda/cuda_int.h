@@ -1,0 +1,161 @@
+/* cuda_int.h -- what the files of the CUDA device share.
+ *
+ * Functions of efficc_rt.h are host functions here: they enqueue kernels on their stream, and
+ * pointers to tensors are device pointers. rt_prepare() captures all parts of the program once
+ * to learn which products they have (gemm_lt.cu), and once more to keep the graphs.
+ */
+#ifndef EFFICC_CUDA_INT_H
+#define EFFICC_CUDA_INT_H
+
+extern "C" {
+#include "../include/efficc_rt.h"
+}
+#include "../include/efficc_launch.h"
+#include <math.h>
+
+typedef struct rtc_gemms rtc_gemms;   /* descriptors and algorithms, gemm_lt.cu */
+typedef struct rtc_graphs rtc_graphs; /* of the program's parts, graph.cu */
+
+/* rt_hyper and what follows from it, as kernels of an update read it; uploaded before each. */
+typedef struct rtc_hyper {
+    double lr, weight_decay, beta1, beta2, eps, max_norm, momentum;
+    int64_t step;
+    int32_t sgd, nesterov, decay_all;
+} rtc_hyper;
+
+struct rt_stream {
+    const rt_program *program;
+    cudaStream_t stream;
+    int at[RT_NSYMS];
+    rtc_gemms *gemms;
+    rtc_graphs *graphs;
+    char *device; /* rt_run.device once rt_prepare() ran: the parts below lie in it */
+    rt_tally *tally;
+    rtc_hyper *hyper; /* device */
+    double *partial;  /* device: of rt_norm2 */
+    cudaDeviceProp card;
+};
+
+static inline int64_t
+rtc_blocks(int64_t n, int64_t per)
+{
+    return (n + per - 1) / per;
+}
+
+/* ---- elements: float, or 16 bits; float in arithmetic ---- */
+
+static __device__ __forceinline__ float
+rtc_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float
+rtc_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+static __device__ __forceinline__ float
+rtc_float(__half x)
+{
+    return __half2float(x);
+}
+
+/* rtc_as<T>(x): rounded to nearest even. */
+template <class T> static __device__ __forceinline__ T rtc_as(float x);
+template <>
+__device__ __forceinline__ float
+rtc_as<float>(float x)
+{
+    return x;
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16
+rtc_as<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <>
+__device__ __forceinline__ __half
+rtc_as<__half>(float x)
+{
+    return __float2half_rn(x);
+}
+
+/* Runs the statements with T as the C++ type of the rt_dtype. */
+#define RTC_BY_TYPE(dtype, T, ...)      \
+    do {                                \
+        if ((dtype) == RT_BF16) {       \
+            typedef __nv_bfloat16 T;    \
+            __VA_ARGS__;                \
+        } else if ((dtype) == RT_F16) { \
+            typedef __half T;           \
+            __VA_ARGS__;                \
+        } else {                        \
+            typedef float T;            \
+            __VA_ARGS__;                \
+        }                               \
+    } while (0)
+
+/* ---- a warp, a block ---- */
+
+enum { RTC_WARP = 32 };
+static const unsigned rtc_all = 0xffffffffu;
+
+static __device__ __forceinline__ float
+rtc_warp_sum(float x)
+{
+    for (int o = 16; o; o >>= 1)
+        x += __shfl_xor_sync(rtc_all, x, o);
+    return x;
+}
+
+static __device__ __forceinline__ float
+rtc_warp_max(float x)
+{
+    for (int o = 16; o; o >>= 1)
+        x = fmaxf(x, __shfl_xor_sync(rtc_all, x, o));
+    return x;
+}
+
+/* Sum over the block, in every thread, in an order that only blockDim fixes. shared: 32 floats;
+ * it may be used again at once. All threads take part. */
+static __device__ __forceinline__ float
+rtc_block_sum(float x, float *shared)
+{
+    int lane = threadIdx.x % RTC_WARP, warp = threadIdx.x / RTC_WARP;
+    int warps = (blockDim.x + RTC_WARP - 1) / RTC_WARP;
+    x = rtc_warp_sum(x);
+    __syncthreads();
+    if (lane == 0)
+        shared[warp] = x;
+    __syncthreads();
+    return rtc_warp_sum(lane < warps ? shared[lane] : 0.0f);
+}
+
+static __device__ __forceinline__ float
+rtc_block_max(float x, float *shared)
+{
+    int lane = threadIdx.x % RTC_WARP, warp = threadIdx.x / RTC_WARP;
+    int warps = (blockDim.x + RTC_WARP - 1) / RTC_WARP;
+    x = rtc_warp_max(x);
+    __syncthreads();
+    if (lane == 0)
+        shared[warp] = x;
+    __syncthreads();
+    return rtc_warp_max(lane < warps ? shared[lane] : -INFINITY);
+}
+
+/* ---- products (gemm_lt.cu) ---- */
+
+/* One product by cuBLASLt: as rt_gemm(), of a description that need not be in the program's
+ * table. workspace: RTC_WORKSPACE bytes, or NULL: none. c = alpha op(a) op(b) (+ bias) + beta
+ * `from`; from has c's type and layout, NULL with beta 0. */
+enum { RTC_WORKSPACE = 32 << 20 };
+void rtc_matmul(rt_stream *, const rt_gemm_desc *, void *c, const void *a,
+                const void *b, const float *bias, const void *from, void *workspace);
+bool rtc_gemms_open(rt_stream *, char *error, size_t n);
+void rtc_gemms_close(rt_stream *);
+/* Measures the algorithms of all products that were asked for while the stream was captured. */
+bool rtc_gemms_measure(rt_stream *, char *error, size_t n);
+
+#endif
