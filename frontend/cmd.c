@@ -152,31 +152,61 @@ check_operands(fe_line *l, const struct command *c)
             l->command);
 }
 
+/* Splits the command line of a command whose other options are the compiler's: its own go to
+ * own[], with their values, all else stays. Returns how many are its own. */
+static int
+split_line(const fe_line *l, cmd_args *a, char **own)
+{
+    int nown = 2, n = 2;
+    for (int i = 2; i < a->argc; i++) {
+        char *word = a->argv[i];
+        size_t len = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
+        const char *name = ef_strndup(l->ctx->arena, word + 2 * !!len, len);
+        const fe_option *o = len ? fe_line_option(l, name) : NULL;
+        if (!o) {
+            a->argv[n++] = word;
+            continue;
+        }
+        own[nown++] = word;
+        if (o->kind != K_FLAG && !word[2 + len] && i + 1 < a->argc)
+            own[nown++] = a->argv[++i];
+    }
+    a->argc = n;
+    return nown;
+}
+
 int
 cmd_parse(ef_ctx *ctx, int argc, char **argv, cmd_args *a)
 {
     const struct command *c = command_named(argv[1]);
-    *a = (cmd_args){.word = c->word, .argc = argc, .argv = argv};
-    if (c->most < 0)
-        return -1;
+    bool compiles = c->most < 0;
     fe_line l = {.ctx = ctx, .help = help, .argc = argc, .at = 2, .argv = argv};
+    *a = (cmd_args){.word = c->word, .argc = argc};
+    a->argv = EF_NEWN(ctx->arena, char *, argc + 1);
+    memcpy(a->argv, argv, (size_t)argc * sizeof *argv);
     l.command = ef_printf(ctx->arena, "efficc %s", c->word);
     take_options(ctx->arena, c->word, &l);
+    if (compiles) {
+        l.argv = EF_NEWN(ctx->arena, char *, argc + 1);
+        l.argc = split_line(&l, a, l.argv);
+        l.argv[0] = argv[0];
+        l.argv[1] = argv[1];
+    }
     int code = fe_line_read(&l);
     if (code >= 0)
         return code;
-    check_operands(&l, c);
-    *a = (cmd_args){.word = c->word,
-                    .n = l.operands.n,
-                    .at = l.operands.at,
-                    .option = l.option,
-                    .noption = l.noption,
-                    .values = l.values};
+    if (!compiles)
+        check_operands(&l, c);
+    a->n = l.operands.n;
+    a->at = l.operands.at;
+    a->option = l.option;
+    a->noption = l.noption;
+    a->values = l.values;
     return l.ok ? -1 : 1;
 }
 
 int
-cmd_compiler_options(ef_ctx *ctx, const cmd_args *args, bool *json, ef_config *cfg)
+cmd_compiler_options(ef_ctx *ctx, const cmd_args *args, ef_config *cfg)
 {
     char **argv = EF_NEWN(ctx->arena, char *, args->argc + 1);
     int n = 0;
@@ -189,10 +219,7 @@ cmd_compiler_options(ef_ctx *ctx, const cmd_args *args, bool *json, ef_config *c
                  "adapters, precision ..");
             return 0;
         }
-        if (json && !strcmp(arg, "--json"))
-            *json = true;
-        else
-            argv[n++] = args->argv[i];
+        argv[n++] = args->argv[i];
     }
     return fe_options(ctx, n, argv, cfg);
 }

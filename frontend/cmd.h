@@ -15,7 +15,7 @@ typedef struct cmd_args {
     const struct fe_option *option; /* private to cmd.c, with what follows */
     int noption;
     const void *values;
-    int argc; /* of a command that reads its command line itself */
+    int argc; /* of a command with the compiler's options: the line without its own */
     char **argv;
 } cmd_args;
 
@@ -30,9 +30,9 @@ bool cmd_is(int argc, char **argv);
 /* Returns -1 to go on, or the exit code, as fe_options(). Memory is the ctx's. */
 int cmd_parse(ef_ctx *, int argc, char **argv, cmd_args *);
 
-/* Of a command whose other options are those of the compiler: fills cfg, and takes --json out,
- * which must not stand there where json is NULL. Returns -1 to go on, or the exit code. */
-int cmd_compiler_options(ef_ctx *, const cmd_args *, bool *json, ef_config *cfg);
+/* Of a command whose other options are those of the compiler: fills cfg. Returns -1 to go on,
+ * or the exit code. */
+int cmd_compiler_options(ef_ctx *, const cmd_args *, ef_config *cfg);
 
 /* The help of a command: usage, what it does, its options. */
 void cmd_help(FILE *, const char *word);

@@ -210,10 +210,9 @@ cmd_inspect(ef_ctx *ctx, const cmd_args *args)
     const ef_config *before = ctx->cfg;
     FILE *report = ctx->report;
     inspection x = {.ctx = ctx};
-    bool json = false;
-    int code = cmd_compiler_options(ctx, args, &json, &x.cfg);
+    int code = cmd_compiler_options(ctx, args, &x.cfg);
     if (code < 0)
-        code = run(&x, json);
+        code = run(&x, cmd_flag(args, "json"));
     if (x.module)
         ir_module_free(x.module);
     fe_unload(x.model);

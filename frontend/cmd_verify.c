@@ -253,7 +253,7 @@ cmd_verify(ef_ctx *ctx, const cmd_args *args)
 {
     const ef_config *before = ctx->cfg;
     verify x = {.ctx = ctx};
-    int code = cmd_compiler_options(ctx, args, NULL, &x.cfg);
+    int code = cmd_compiler_options(ctx, args, &x.cfg);
     if (code < 0)
         code = run(&x);
     ctx->cfg = before;
