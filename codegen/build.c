@@ -6,6 +6,7 @@
  * No shell is involved, so names of folders may hold anything.
  */
 #include "cg_int.h"
+#include "clang_check.h"
 
 #include <errno.h>
 #include <spawn.h>
@@ -170,6 +171,10 @@ cg_build(ef_ctx *ctx, const char *dir)
     ef_arena *a = ctx->arena;
     const char *src = ef_printf(a, "%s/src", dir);
     const char *log_path = ef_printf(a, "%s/build.log", src);
+    if (!cg_check_sources(ctx, src))
+        return false;
+    if (!ctx->cfg->build)
+        return true;
     FILE *log = fopen(log_path, "w");
     if (!log)
         return ef_error(ctx, NULL, E_CG_OUTPUT, log_path, strerror(errno));

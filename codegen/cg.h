@@ -18,8 +18,9 @@
 const pass_target *cg_target(ef_ctx *);
 /* Sources into dir/src, plan.json and base.safetensors into dir, which exists. */
 bool cg_emit(ir_module *, const pass_target *, const char *dir);
-/* Compiles and links dir/src into dir/trainer with the configuration's compiler. On failure
- * the compiler's first lines are shown and the log is kept. */
+/* Checks the sources in dir/src (clang_check.h); then, unless the configuration says not to
+ * build, compiles and links them into dir/trainer with its compiler. On failure the
+ * compiler's first lines are shown and the log is kept. */
 bool cg_build(ef_ctx *, const char *dir);
 
 #endif

@@ -13,6 +13,8 @@
  * 1 after an error that was said). Strings live in ctx->arena. */
 int fe_options(ef_ctx *, int argc, char **argv, ef_config *cfg);
 void fe_help(FILE *);
+/* More of --version: a line that main() knows from the layers above, or NULL. */
+extern const char *(*fe_about)(void);
 
 /* ---- onnx_load.c: a file as protobuf-c structures, checked, without its payloads ---- */
 typedef struct fe_model fe_model;

@@ -6,6 +6,7 @@
  * as results of training, move along.
  */
 #include "../codegen/cg.h"
+#include "../codegen/clang_check.h"
 #include "../passes/pass.h"
 #include "cmd.h"
 #include "output_int.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ERRORS_SHOWN = 10, IR_BYTES_MAX = 1 << 28 };
+enum { ERRORS_SHOWN = 10, IR_BYTES_MAX = 1 << 28, OUR_BUG = 70 };
 
 static bool
 has_suffix(const char *s, const char *suffix)
@@ -100,9 +101,9 @@ write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *targ
     const char *dir = fe_output_dir(out);
     if (!cg_emit(m, target, dir) || !write_template(ctx, m, model, dir))
         return false;
-    if (!ctx->cfg->build || cg_build(ctx, dir))
+    if (cg_build(ctx, dir))
         return true;
-    fe_output_keep(out); /* for a look at the log that cg_build() named */
+    fe_output_keep(out); /* for a look at the sources or log that it named */
     return false;
 }
 
@@ -249,9 +250,12 @@ main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
     ctx->max_errors = ERRORS_SHOWN;
+    fe_about = cg_check_about;
     bool builds = false;
     int code = cmd_is(argc, argv) ? do_command(ctx, argc, argv)
                                   : do_compile(ctx, argc, argv, &builds);
+    if (code && ctx->nbug)
+        code = OUR_BUG;
     ef_diag_finish(ctx);
     bool lost = fflush(stdout) || ferror(stdout);
     bool wanted = !builds || !(no_output || nobody_reads(STDOUT_FILENO));

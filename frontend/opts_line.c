@@ -9,6 +9,8 @@
 
 enum { INT_MAX_VALUE = 1 << 30, HELP_COLUMN = 26, HELP_WIDTH = 92 };
 
+const char *(*fe_about)(void);
+
 /* ---- help ---- */
 
 /* Text from column HELP_COLUMN on, broken at spaces. */
@@ -295,6 +297,8 @@ fe_line_read(fe_line *l)
         }
         if (!rest && !strcmp(arg, "--version")) {
             puts("efficc " EFFICC_VERSION);
+            if (fe_about)
+                puts(fe_about());
             return l->ok ? 0 : 1;
         }
         if (!rest && !strcmp(arg, "--"))

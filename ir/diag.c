@@ -68,7 +68,7 @@ put_formatted(ef_ctx *ctx, FILE *f, const char *fmt, va_list ap)
 static void
 say(ef_ctx *ctx, const char *loc, ef_diag d, va_list ap)
 {
-    static const char *const word[] = {"error", "warning"};
+    static const char *const word[] = {"error", "warning", "error"};
     if (ctx->file)
         fprintf(ctx->diag, "%s:%s", ctx->file, loc && is_line(loc) ? "" : " ");
     if (loc) {
@@ -77,7 +77,7 @@ say(ef_ctx *ctx, const char *loc, ef_diag d, va_list ap)
     }
     fprintf(ctx->diag, "%s: ", word[rows[d].severity]);
     put_formatted(ctx, ctx->diag, rows[d].text, ap);
-    fprintf(ctx->diag, " [%c%04d]\n", rows[d].severity == EF_ERROR ? 'E' : 'W',
+    fprintf(ctx->diag, " [%c%04d]\n", rows[d].severity == EF_WARNING ? 'W' : 'E',
             rows[d].number);
 }
 
@@ -85,7 +85,8 @@ bool
 ef_error(ef_ctx *ctx, const char *loc, ef_diag d, ...)
 {
     EF_ASSERT(d < EF_NDIAGS);
-    bool error = rows[d].severity == EF_ERROR;
+    bool error = rows[d].severity != EF_WARNING;
+    ctx->nbug += rows[d].severity == EF_BUG;
     ctx->nerror += error;
     ctx->nwarning += !error;
     ctx->muted = error && ctx->max_errors && ctx->nerror > ctx->max_errors;

@@ -13,7 +13,11 @@
 
 #include "base.h"
 
-typedef enum ef_severity { EF_ERROR, EF_WARNING } ef_severity;
+typedef enum ef_severity {
+    EF_ERROR,
+    EF_WARNING,
+    EF_BUG /* an error that is efficc's own: exit code 70 */
+} ef_severity;
 
 typedef enum ef_diag {
 #define DIAG(code, number, severity, text) code,
@@ -32,7 +36,7 @@ struct ef_ctx {
     const char *pass;            /* name of the pass that runs, or NULL */
     FILE *diag;                  /* where diagnostics go: stderr, or a test's buffer */
     FILE *report;                /* import report, match table, plan; NULL: quiet */
-    int nerror, nwarning;
+    int nerror, nwarning, nbug;  /* bugs are errors, too */
     int max_errors; /* errors printed in full before "and N more"; 0 = no limit */
     bool muted;     /* private to diag.c: the last report was cut, so are its notes */
 };

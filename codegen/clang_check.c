@@ -1,0 +1,399 @@
+/* clang_check.c -- emitted sources are read by libclang before a compiler sees them.
+ *
+ * Nothing is compared by hand: clang's own checks are the comparison, and what it has to say
+ * becomes a report of efficc. Only warnings that tell a wrong call are on, and they are
+ * errors. Conversions that C allows between numbers are among them, since each argument is
+ * emitted for one parameter: a float where a count belongs is a mistake of ours.
+ *
+ * CUDA is read twice, as host and as device code, against the headers of cuda_prelude/
+ * instead of a toolkit's: they declare what emitted kernels may use and nothing else.
+ */
+#include "clang_check.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ir/config.h"
+#include "clang_lib.h"
+
+enum { SHOWN = 4, FLAGS = 64, LONG = 240, SOURCE_BYTES = 1 << 28 };
+
+#define NAME_CHARACTERS \
+    "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+static const char *const common[] = {"-fopenmp", "-D_GNU_SOURCE", "-ferror-limit=20",
+                                     "-Wno-everything"};
+static const char *const c_flags[] = {
+    "-std=c11",
+    "-Werror=implicit-function-declaration",
+    "-Werror=implicit-int",
+    "-Werror=incompatible-pointer-types",
+    "-Werror=pointer-sign",
+    "-Werror=int-conversion",
+    "-Werror=float-conversion",
+    "-Werror=literal-conversion",
+    "-Werror=constant-conversion",
+    "-Werror=enum-conversion",
+    "-Werror=assign-enum",
+    "-Werror=excess-initializers",
+    "-Werror=undefined-internal",
+    "-Werror=return-type",
+};
+/* Without the C++ library: kernels use nothing of it, and its <math.h> takes longer than all
+ * the rest. sm_80: the newest that clang 14 knows well. */
+static const char *const cuda_flags[] = {
+    "-xcuda",     "-std=c++17",        "-nocudainc",
+    "-nocudalib", "-nostdinc++",       "--cuda-gpu-arch=sm_80",
+    "-I",         EFFICC_CUDA_PRELUDE,
+};
+
+typedef struct parse { /* a file that is being read */
+    ef_ctx *ctx;
+    const cg_clang *clang;
+    const char *path;
+    const char *flag[FLAGS];
+    int nflag;
+    int faults;
+} parse;
+
+typedef struct place {
+    const char *file; /* "": none */
+    unsigned line;
+} place;
+
+static const char *
+base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* ---- the line of the IR ---- */
+
+/* Start of line n of text, counted from 1; NULL: it has fewer. */
+static const char *
+line_at(const char *text, unsigned n)
+{
+    while (text && --n) {
+        text = strchr(text, '\n');
+        text = text ? text + 1 : NULL;
+    }
+    return text;
+}
+
+static const char *
+skip_space(const char *s)
+{
+    return s + strspn(s, " ");
+}
+
+/* A comment as cg_comment() writes it, unfolded. */
+static const char *
+comment_text(ef_arena *a, const char *s)
+{
+    ef_buf b = {.arena = a};
+    const char *end = strstr(s, "*/");
+    for (s += 2; s < end;) {
+        size_t n = strcspn(s, "\n");
+        n = s + n > end ? (size_t)(end - s) : n;
+        ef_putn(&b, s, n);
+        s = skip_space(s + n + 1);
+        s += *s == '*' && s < end;
+    }
+    while (b.n && isspace((unsigned char)b.s[b.n - 1]))
+        b.s[--b.n] = 0;
+    return b.n ? skip_space(b.s) : "";
+}
+
+/* The last comment above line n that is no heading: the line of the IR that the code there was
+ * written for. "": none. */
+static const char *
+ir_line(ef_arena *a, const char *text, unsigned n)
+{
+    const char *found = NULL, *stop = line_at(text, n);
+    for (const char *p = text; p && p < stop; p = strchr(p, '\n')) {
+        const char *s = skip_space(p + (*p == '\n'));
+        if (s < stop && !strncmp(s, "/* ", 3))
+            found = s;
+        p = p + (*p == '\n');
+    }
+    found = found && strncmp(found, "/* ----", 7) ? found : NULL;
+    return found ? comment_text(a, found) : "";
+}
+
+/* The ONNX node that a line of the IR names; NULL: none. */
+static const char *
+onnx_node(ef_arena *a, const char *ir)
+{
+    const char *s = strstr(ir, "!\"");
+    const char *end = s ? strchr(s + 2, '"') : NULL;
+    return end ? ef_strndup(a, s + 2, (size_t)(end - s - 2)) : NULL;
+}
+
+/* ---- what clang says ---- */
+
+static const char *
+take_string(const parse *p, CXString s)
+{
+    const char *text = p->clang->getCString(s);
+    const char *copy = ef_strdup(p->ctx->arena, text ? text : "");
+    p->clang->disposeString(s);
+    return copy;
+}
+
+static place
+place_at(const parse *p, CXSourceLocation location)
+{
+    CXFile file;
+    place at;
+    p->clang->getExpansionLocation(location, &file, &at.line, NULL, NULL);
+    at.file = file ? take_string(p, p->clang->getFileName(file)) : "";
+    return at;
+}
+
+static place
+place_of(const parse *p, CXDiagnostic d)
+{
+    return place_at(p, p->clang->getDiagnosticLocation(d));
+}
+
+/* Does the file lie where the one that is read lies? */
+static bool
+is_emitted(const parse *p, const char *file)
+{
+    size_t n = (size_t)(base_name(p->path) - p->path);
+    return !strncmp(file, p->path, n) && !strchr(file + n, '/') && file[n];
+}
+
+/* Does the line above s, in text, end a statement or a comment? */
+static bool
+starts_statement(const char *text, const char *s)
+{
+    while (s > text && isspace((unsigned char)s[-1]))
+        s--;
+    return s == text || strchr(";{}/>", s[-1]);
+}
+
+/* The statement that line n is part of, on one line, cut where it gets long. */
+static const char *
+statement_at(ef_arena *a, const char *text, unsigned n)
+{
+    const char *s = line_at(text, n);
+    ef_buf b = {.arena = a};
+    while (s && n > 1 && !starts_statement(text, s))
+        s = line_at(text, --n);
+    for (s = s ? skip_space(s) : ""; *s && b.n < LONG; s++) {
+        ef_putn(&b, *s == '\n' ? " " : s, 1);
+        if (*s == ';' || *s == '{')
+            break;
+        if (*s == '\n')
+            s = skip_space(s + 1) - 1;
+    }
+    return b.n < LONG ? b.n ? b.s : "" : ef_printf(a, "%s...", b.s);
+}
+
+typedef struct search { /* for the declaration of a function */
+    const parse *p;
+    const char *name; /* "": of none */
+    place found;
+} search;
+
+static enum CXChildVisitResult
+compare(CXCursor c, CXCursor parent, CXClientData data)
+{
+    search *s = data;
+    const cg_clang *clang = s->p->clang;
+    (void)parent;
+    if (clang->getCursorKind(c) == CXCursor_LinkageSpec)
+        return CXChildVisit_Recurse;
+    if (clang->getCursorKind(c) != CXCursor_FunctionDecl ||
+        strcmp(take_string(s->p, clang->getCursorSpelling(c)), s->name))
+        return CXChildVisit_Continue;
+    s->found = place_at(s->p, clang->getCursorLocation(c));
+    return CXChildVisit_Break;
+}
+
+/* Where the function that a statement calls is declared. */
+static search
+find_declaration(const parse *p, CXTranslationUnit unit, const char *statement)
+{
+    size_t n = strspn(statement, NAME_CHARACTERS);
+    search s = {
+        p, statement[n] == '(' ? ef_strndup(p->ctx->arena, statement, n) : "", {"", 0}};
+    if (*s.name)
+        p->clang->visitChildren(p->clang->getTranslationUnitCursor(unit), compare, &s);
+    return s;
+}
+
+/* Of the fault itself, or where a macro or template of a header was used. */
+static place
+emitted_place(const parse *p, CXDiagnostic d)
+{
+    place at = place_of(p, d);
+    CXDiagnosticSet notes = p->clang->getChildDiagnostics(d);
+    unsigned n = p->clang->getNumDiagnosticsInSet(notes);
+    for (unsigned i = 0; i < n && !is_emitted(p, at.file); i++) {
+        place note = place_of(p, p->clang->getDiagnosticInSet(notes, i));
+        at = is_emitted(p, note.file) ? note : at;
+    }
+    return at;
+}
+
+static void
+show(const parse *p, CXTranslationUnit unit, CXDiagnostic d)
+{
+    ef_ctx *ctx = p->ctx;
+    ef_arena *a = ctx->arena;
+    size_t n;
+    place at = emitted_place(p, d);
+    const char *text = *at.file ? ef_read_file(a, at.file, SOURCE_BYTES, &n) : NULL;
+    const char *ir = text ? ir_line(a, text, at.line) : "";
+    const char *code = text ? statement_at(a, text, at.line) : "";
+    search s = find_declaration(p, unit, code);
+    ef_error(ctx, onnx_node(a, ir), E_CG_CHECK,
+             *at.file ? ef_printf(a, "%s:%u", base_name(at.file), at.line)
+                      : base_name(p->path),
+             take_string(p, p->clang->getDiagnosticSpelling(d)));
+    if (*code)
+        ef_note(ctx, "%s", code);
+    if (*ir)
+        ef_note(ctx, "written for: %s", ir);
+    if (*s.found.file)
+        ef_note(ctx, "%s is declared in %s:%u", s.name, s.found.file, s.found.line);
+    else if (*s.name)
+        ef_note(ctx, "no header declares %s", s.name);
+}
+
+static void
+judge(parse *p, CXTranslationUnit unit)
+{
+    unsigned n = p->clang->getNumDiagnostics(unit);
+    for (unsigned i = 0; i < n; i++) {
+        CXDiagnostic d = p->clang->getDiagnostic(unit, i);
+        if (p->clang->getDiagnosticSeverity(d) >= CXDiagnostic_Error &&
+            p->faults++ < SHOWN)
+            show(p, unit, d);
+        p->clang->disposeDiagnostic(d);
+    }
+    if (p->faults > SHOWN)
+        ef_note(p->ctx, "and more in %s", base_name(p->path));
+}
+
+/* ---- reading ---- */
+
+static void
+add(parse *p, const char *flag)
+{
+    EF_ASSERT(p->nflag < FLAGS);
+    p->flag[p->nflag++] = flag;
+}
+
+static void
+add_all(parse *p, const char *const *flag, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add(p, flag[i]);
+}
+
+static bool
+exists(ef_ctx *ctx, const char *folder, const char *name)
+{
+    return !access(ef_printf(ctx->arena, "%s/%s", folder, name), R_OK);
+}
+
+/* Folders of headers. The compiler's own <stddef.h> serves where clang's are not. */
+static void
+add_headers(parse *p, const cg_headers *h)
+{
+    const char *resource = h->resource ? h->resource : EFFICC_CLANG_RESOURCE;
+    if (exists(p->ctx, resource, "include/stddef.h")) {
+        add(p, "-resource-dir");
+        add(p, resource);
+    } else {
+        add(p, "-isystem");
+        add(p, EFFICC_CC_INCLUDE);
+    }
+    add(p, "-I");
+    add(p, h->runtime ? h->runtime : EFFICC_RT_INCLUDE);
+}
+
+/* Reads the file with one flag more, or none; faults are counted and said. */
+static void
+read_file(parse *p, const char *more)
+{
+    const cg_clang *clang = p->clang;
+    CXTranslationUnit unit = NULL;
+    int n = p->nflag;
+    if (more)
+        add(p, more);
+    CXIndex index = clang->createIndex(0, 0);
+    enum CXErrorCode code = clang->parseTranslationUnit2(
+        index, p->path, p->flag, p->nflag, NULL, 0, CXTranslationUnit_KeepGoing, &unit);
+    if (code)
+        ef_error(p->ctx, NULL, W_CG_CHECK, base_name(p->path), (int)code);
+    else
+        judge(p, unit);
+    if (unit)
+        clang->disposeTranslationUnit(unit);
+    clang->disposeIndex(index);
+    p->nflag = n;
+}
+
+bool
+cg_check_file(ef_ctx *ctx, const char *path, const cg_headers *headers)
+{
+    parse p = {.ctx = ctx, .clang = cg_clang_load(), .path = path};
+    const char *suffix = strrchr(base_name(path), '.');
+    bool cuda = suffix && !strcmp(suffix, ".cu");
+    if (!p.clang)
+        return true;
+    add_all(&p, common, EF_COUNT(common));
+    if (cuda)
+        add_all(&p, cuda_flags, EF_COUNT(cuda_flags));
+    else
+        add_all(&p, c_flags, EF_COUNT(c_flags));
+    add_headers(&p, headers);
+    read_file(&p, cuda ? "--cuda-host-only" : NULL);
+    if (cuda && !p.faults)
+        read_file(&p, "--cuda-device-only");
+    return !p.faults;
+}
+
+bool
+cg_check_sources(ef_ctx *ctx, const char *src)
+{
+    static const char *const files[] = {"step.c", "kernels.c", "kernels.cu"};
+    const cg_headers own = {0};
+    bool ok = true;
+    for (size_t i = 0; i < EF_COUNT(files); i++)
+        if (exists(ctx, src, files[i]))
+            ok = cg_check_file(ctx, ef_printf(ctx->arena, "%s/%s", src, files[i]),
+                               &own) &&
+                 ok;
+    if (!ok)
+        ef_note(ctx, "the sources: %s", src);
+    return ok;
+}
+
+bool
+cg_checks(void)
+{
+    return cg_clang_load() != NULL;
+}
+
+const char *
+cg_check_about(void)
+{
+    static char text[200];
+    const cg_clang *clang = cg_clang_load();
+    if (!clang)
+        return "emitted sources are not checked before they are compiled: there is no "
+               "library " EFFICC_LIBCLANG;
+    CXString version = clang->getClangVersion();
+    snprintf(text, sizeof text,
+             "emitted sources are checked before they are compiled: %s",
+             clang->getCString(version));
+    clang->disposeString(version);
+    return text;
+}
