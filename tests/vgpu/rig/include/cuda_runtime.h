@@ -1,0 +1,3 @@
+// cuda_runtime.h of the virtual GPU.
+#pragma once
+#include "../vgpu_device.h"

@@ -1,0 +1,3 @@
+// cuda_runtime_api.h of the virtual GPU.
+#pragma once
+#include "../vgpu_types.h"
