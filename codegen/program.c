@@ -369,6 +369,7 @@ cg_program(cg *c, ef_buf *b)
     put_sizes(c, b);
     ef_putf(b, "    .pin = %" PRId64 ",\n", ir_meta_int(c->m, "unpad.pin", -1));
     ef_putf(b, "    .hash = \"%s\",\n", cg_hash(c->m, c->arena));
+    ef_putf(b, "    .align = %d,\n", RT_ALIGN);
     ef_putf(b, "    .threads = %d,\n    .cpu_features = cpu_features,\n", c->threads);
     ef_putf(b, "    .nunit = %d,\n    .unit = units,\n    .unit_bytes = unit_bytes,\n",
             c->m->units.n);

@@ -20,9 +20,9 @@ rt_precision(const rt_program *p)
 }
 
 static int64_t
-aligned(int64_t bytes)
+aligned(const rt_program *p, int64_t bytes)
 {
-    return (bytes + RT_ALIGN - 1) / RT_ALIGN * RT_ALIGN;
+    return (bytes + p->align - 1) / p->align * p->align;
 }
 
 int64_t
@@ -30,14 +30,14 @@ rt_class_bytes(const rt_program *p, rt_class c)
 {
     int64_t bytes = 0;
     for (int u = 0; u < p->nunit; u++)
-        bytes += aligned(p->unit_bytes[u][c]);
+        bytes += aligned(p, p->unit_bytes[u][c]);
     return bytes;
 }
 
 int64_t
 rt_weights_bytes(const rt_program *p, unsigned classes)
 {
-    int64_t bytes = aligned(p->arena_bytes);
+    int64_t bytes = aligned(p, p->arena_bytes);
     for (int c = 0; c < RT_NCLASSES; c++)
         bytes += classes >> c & 1 ? rt_class_bytes(p, (rt_class)c) : 0;
     return bytes;
@@ -60,7 +60,7 @@ rt_weights_new(rt_run *run, unsigned classes)
         run->base[c] = rt_new((size_t)p->nunit, sizeof(char *));
         for (int u = 0; u < p->nunit && classes >> c & 1; u++) {
             run->base[c][u] = at;
-            at += aligned(p->unit_bytes[u][c]);
+            at += aligned(p, p->unit_bytes[u][c]);
         }
     }
     run->arena = at;

@@ -212,6 +212,7 @@ typedef struct rt_program {
     int64_t batch, seq, vocab;
     int64_t labels;   /* classes, or values; 0: language model */
     int64_t pad;      /* the token id that fills rows */
+    int64_t align;    /* of buffers and what lies in them; bytes */
     int threads;      /* at most; the plan's scratch is for them */
     rt_dtype compute; /* RT_F32, RT_F16 or RT_BF16 */
     bool scaled;      /* with a loss scaler: fp16 */
@@ -232,6 +233,7 @@ typedef struct rt_program {
     int nop; /* calls in micro(), and what they work on */
     const rt_op *op;
     const rt_tensor *tensor;
+    int64_t align; /* of units, arena and inputs in memory, where more than RT_ALIGN */
     int64_t arena_bytes, bound_bytes;
     /* offsets in the arena of the functions' results; -1: none */
     int64_t loss_at, norm2_at;           /* float, float */
@@ -271,6 +273,7 @@ struct rt_run { /* the state that step.c addresses */
     int64_t size
         [RT_NSYMS]; /* of the micro-batch: a value of program->size; see rt_set_sizes() */
     rt_check *check; /* what the checking mode found; NULL: it is off */
+    struct rt_host *host; /* of the host part */
 };
 
 /* Call number op of micro() has run: in the checking mode its results are looked at. */
@@ -313,7 +316,8 @@ typedef struct rt_tally {
     float scaler[4]; /* RT_SCALER_FLOATS, behind the last update */
 } rt_tally;
 /* Runs program->micro, update or eval with run->hyper and the sizes of rt_set_sizes() as
- * they are now; in stream order, complete behind rt_await() of a later rt_mark(). */
+ * they are now; in stream order, complete behind rt_await() of a later rt_mark(). With
+ * run->check the calls are made one by one, as what it looks at wants. */
 typedef enum rt_part { RT_MICRO, RT_UPDATE, RT_EVAL } rt_part;
 void rt_execute(rt_run *, rt_part);
 /* The micro-batch that comes has these sizes: at[s] is an index into program->size[s]. Sets
@@ -332,6 +336,7 @@ void *rt_alloc(size_t bytes);
 int64_t rt_free_bytes(void);
 /* Host memory that copies read or write while the host goes on; zeroed. NULL: errno. */
 void *rt_staging(size_t bytes);
+void rt_staging_free(void *); /* what it is a copy of has arrived */
 /* In stream order. Staging memory must stay as it is until a later mark is reached; other memory
  * may change once the call returns. */
 void rt_upload(rt_stream *, void *device, const void *host, int64_t bytes);

@@ -307,6 +307,7 @@ static const rt_program program = {
     .scaled = false,
     .pin = -1,
     .hash = "6914a3e5603e3731",
+    .align = 64,
     .threads = 2,
     .cpu_features = cpu_features,
     .nunit = 3,
