@@ -66,6 +66,12 @@ rt_staging(size_t bytes)
     return calloc(bytes + !bytes, 1);
 }
 
+void
+rt_staging_free(void *staging)
+{
+    free(staging);
+}
+
 static void
 copy(void *to, const void *from, int64_t bytes)
 {

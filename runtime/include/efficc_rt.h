@@ -233,7 +233,6 @@ typedef struct rt_program {
     int nop; /* calls in micro(), and what they work on */
     const rt_op *op;
     const rt_tensor *tensor;
-    int64_t align; /* of units, arena and inputs in memory, where more than RT_ALIGN */
     int64_t arena_bytes, bound_bytes;
     /* offsets in the arena of the functions' results; -1: none */
     int64_t loss_at, norm2_at;           /* float, float */
