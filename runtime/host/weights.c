@@ -22,7 +22,8 @@ rt_precision(const rt_program *p)
 static int64_t
 aligned(const rt_program *p, int64_t bytes)
 {
-    return (bytes + p->align - 1) / p->align * p->align;
+    int64_t to = p->align > RT_ALIGN ? p->align : RT_ALIGN;
+    return (bytes + to - 1) / to * to;
 }
 
 int64_t
