@@ -212,6 +212,7 @@ typedef struct rt_program {
     int64_t batch, seq, vocab;
     int64_t labels;   /* classes, or values; 0: language model */
     int64_t pad;      /* the token id that fills rows */
+    int64_t align;    /* of buffers and what lies in them; bytes */
     int threads;      /* at most; the plan's scratch is for them */
     rt_dtype compute; /* RT_F32, RT_F16 or RT_BF16 */
     bool scaled;      /* with a loss scaler: fp16 */
