@@ -243,6 +243,7 @@ toy_program(void)
                         .task = "seq-cls",
                         .family = "toy",
                         .hash = "0123456789abcdef",
+                        .align = RT_ALIGN,
                         .batch = TOY_B,
                         .seq = TOY_S,
                         .vocab = TOY_V,
