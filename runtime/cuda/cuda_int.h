@@ -32,7 +32,7 @@ struct rt_stream {
     char *device; /* rt_run.device once rt_prepare() ran: the parts below lie in it */
     rt_tally *tally;
     rtc_hyper *hyper; /* device */
-    double *partial;  /* device: of rt_norm2 */
+    double *partial;  /* device: rtc_partials() of sums that one kernel leaves for the next */
     cudaDeviceProp card;
 };
 
@@ -40,6 +40,18 @@ static inline int64_t
 rtc_blocks(int64_t n, int64_t per)
 {
     return (n + per - 1) / per;
+}
+
+/* Partial sums: of rt_norm2() for each so many elements of a unit's gradients; of losses, and of
+ * right answers, for each group of rows. Kernels of one stream use the same ones. */
+enum { RTC_NORM_BLOCK = 1024, RTC_LOSS_GROUPS = 256 };
+static inline int64_t
+rtc_partials(const rt_program *p)
+{
+    int64_t n = 0, least = 2 * RTC_LOSS_GROUPS;
+    for (int u = 0; u < p->nunit; u++)
+        n += rtc_blocks(p->unit_bytes[u][RT_GRAD] / (int64_t)sizeof(float), RTC_NORM_BLOCK);
+    return n < least ? least : n;
 }
 
 /* ---- elements: float, or 16 bits; float in arithmetic ---- */

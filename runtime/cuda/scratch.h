@@ -1,0 +1,50 @@
+/* scratch.h -- how much space kernels of the CUDA device want, and how some of it is cut up.
+ *
+ * Plain C without anything of CUDA: efficc links these functions, too, so that a plan is made
+ * by the same sizes that the kernels go by.
+ */
+#ifndef EFFICC_CUDA_SCRATCH_H
+#define EFFICC_CUDA_SCRATCH_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "../include/efficc_rt.h"
+
+enum { RTC_ALIGN = 256 }; /* of each part */
+
+/* Bytes of workspace for the library: enough to split k 16 times, at most 32 MiB. */
+int64_t rtc_gemm_workspace(const rt_gemm_desc *);
+/* Workspace, and behind it the bias in c's type, where that is a low one. */
+int64_t rtc_gemm_scratch(const rt_gemm_desc *, int threads);
+
+/* Scratch of a head: offsets in bytes. */
+typedef struct rtc_head_space {
+    int64_t chunk;  /* rows of one */
+    int64_t ld;     /* floats from one row of logits to the next */
+    int64_t losses; /* double [rows] */
+    int64_t logits; /* float [chunk, ld]; then, in their place, d logits of the type */
+    int64_t stats;  /* float [chunk, 2]: largest logit, sum of exp(logit - largest) */
+    int64_t work;   /* of products */
+    int64_t bytes;
+} rtc_head_space;
+rtc_head_space rtc_head_layout(const rt_head *, bool grad);
+/* The products of n rows of a chunk: logits, dx and dw. */
+typedef enum rtc_head_product { RTC_HEAD_Y, RTC_HEAD_DX, RTC_HEAD_DW } rtc_head_product;
+rt_gemm_desc rtc_head_gemm(const rt_head *, rtc_head_product, int64_t n, int64_t ld);
+int64_t rtc_head_ce_scratch(const rt_head *, bool grad, int threads);
+
+/* Groups of rows of which gradients of norms have partial sums: from the rows alone. */
+int64_t rtc_norm_groups(int64_t rows);
+int64_t rtc_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
+int64_t rtc_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
+
+int64_t rtc_attention_scratch(const rt_attn *, int threads);
+int64_t rtc_attention_grad_scratch(const rt_attn *, int threads);
+int64_t rtc_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
+int64_t rtc_colsum_scratch(int64_t rows, int64_t cols, int threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
