@@ -22,15 +22,11 @@ enum { SHOWN = 4, FLAGS = 64, LONG = 240, SOURCE_BYTES = 1 << 28 };
 #define NAME_CHARACTERS \
     "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-static const char *const common[] = {"-fopenmp", "-D_GNU_SOURCE", "-ferror-limit=20",
-                                     "-Wno-everything"};
-static const char *const c_flags[] = {
-    "-std=c11",
-    "-Werror=implicit-function-declaration",
-    "-Werror=implicit-int",
-    "-Werror=incompatible-pointer-types",
-    "-Werror=pointer-sign",
-    "-Werror=int-conversion",
+static const char *const common[] = {
+    "-fopenmp",
+    "-D_GNU_SOURCE",
+    "-ferror-limit=20",
+    "-Wno-everything",
     "-Werror=float-conversion",
     "-Werror=literal-conversion",
     "-Werror=constant-conversion",
@@ -39,6 +35,15 @@ static const char *const c_flags[] = {
     "-Werror=excess-initializers",
     "-Werror=undefined-internal",
     "-Werror=return-type",
+};
+/* What C++ takes for an error by itself. */
+static const char *const c_flags[] = {
+    "-std=c11",
+    "-Werror=implicit-function-declaration",
+    "-Werror=implicit-int",
+    "-Werror=incompatible-pointer-types",
+    "-Werror=pointer-sign",
+    "-Werror=int-conversion",
 };
 /* Without the C++ library: kernels use nothing of it, and its <math.h> takes longer than all
  * the rest. sm_80: the newest that clang 14 knows well. */
@@ -106,19 +111,28 @@ comment_text(ef_arena *a, const char *s)
     return b.n ? skip_space(b.s) : "";
 }
 
-/* The last comment above line n that is no heading: the line of the IR that the code there was
- * written for. "": none. */
+/* Is a comment a line of the IR? It has names of values. */
+static bool
+is_ir(const char *s)
+{
+    const char *end = strstr(s, "*/");
+    for (; s < end; s++)
+        if ((*s == '%' || *s == '$') && s[-1] == ' ' && isalnum((unsigned char)s[1]))
+            return true;
+    return false;
+}
+
+/* The line of the IR that the code in line n was written for: it stands above. "": none. */
 static const char *
 ir_line(ef_arena *a, const char *text, unsigned n)
 {
     const char *found = NULL, *stop = line_at(text, n);
     for (const char *p = text; p && p < stop; p = strchr(p, '\n')) {
         const char *s = skip_space(p + (*p == '\n'));
-        if (s < stop && !strncmp(s, "/* ", 3))
+        if (s < stop && !strncmp(s, "/* ", 3) && is_ir(s))
             found = s;
         p = p + (*p == '\n');
     }
-    found = found && strncmp(found, "/* ----", 7) ? found : NULL;
     return found ? comment_text(a, found) : "";
 }
 
@@ -214,13 +228,17 @@ compare(CXCursor c, CXCursor parent, CXClientData data)
     return CXChildVisit_Break;
 }
 
-/* Where the function that a statement calls is declared. */
+/* Where the function that a statement calls is declared, or the kernel that it launches. */
 static search
 find_declaration(const parse *p, CXTranslationUnit unit, const char *statement)
 {
-    size_t n = strspn(statement, NAME_CHARACTERS);
-    search s = {
-        p, statement[n] == '(' ? ef_strndup(p->ctx->arena, statement, n) : "", {"", 0}};
+    static const char launch[] = "RT_LAUNCH(";
+    bool launches = !strncmp(statement, launch, strlen(launch));
+    const char *from = statement + (launches ? strlen(launch) : 0);
+    size_t n = strspn(from, NAME_CHARACTERS);
+    search s = {p, "", {"", 0}};
+    if (n && from[n] == (launches ? ',' : '('))
+        s.name = ef_strndup(p->ctx->arena, from, n);
     if (*s.name)
         p->clang->visitChildren(p->clang->getTranslationUnitCursor(unit), compare, &s);
     return s;
@@ -240,6 +258,23 @@ emitted_place(const parse *p, CXDiagnostic d)
     return at;
 }
 
+/* What clang found; with the reason why none of the functions of a name fits. */
+static const char *
+said(const parse *p, CXDiagnostic d)
+{
+    const char *text = take_string(p, p->clang->getDiagnosticSpelling(d));
+    CXDiagnosticSet notes = p->clang->getChildDiagnostics(d);
+    unsigned n = p->clang->getNumDiagnosticsInSet(notes);
+    for (unsigned i = 0; i < n; i++) {
+        CXDiagnostic note = p->clang->getDiagnosticInSet(notes, i);
+        const char *why = take_string(p, p->clang->getDiagnosticSpelling(note));
+        const char *colon = strstr(why, ": ");
+        if (!strncmp(why, "candidate ", 10) && colon)
+            return ef_printf(p->ctx->arena, "%s%s", text, colon);
+    }
+    return text;
+}
+
 static void
 show(const parse *p, CXTranslationUnit unit, CXDiagnostic d)
 {
@@ -250,18 +285,19 @@ show(const parse *p, CXTranslationUnit unit, CXDiagnostic d)
     const char *text = *at.file ? ef_read_file(a, at.file, SOURCE_BYTES, &n) : NULL;
     const char *ir = text ? ir_line(a, text, at.line) : "";
     const char *code = text ? statement_at(a, text, at.line) : "";
+    const char *what = said(p, d);
     search s = find_declaration(p, unit, code);
     ef_error(ctx, onnx_node(a, ir), E_CG_CHECK,
              *at.file ? ef_printf(a, "%s:%u", base_name(at.file), at.line)
                       : base_name(p->path),
-             take_string(p, p->clang->getDiagnosticSpelling(d)));
+             what);
     if (*code)
         ef_note(ctx, "%s", code);
     if (*ir)
         ef_note(ctx, "written for: %s", ir);
     if (*s.found.file)
         ef_note(ctx, "%s is declared in %s:%u", s.name, s.found.file, s.found.line);
-    else if (*s.name)
+    else if (*s.name && strstr(what, s.name))
         ef_note(ctx, "no header declares %s", s.name);
 }
 
