@@ -10,6 +10,7 @@
 extern "C" {
 #include "../include/efficc_rt.h"
 }
+#include "../include/efficc_element.h"
 #include "../include/efficc_launch.h"
 #include <math.h>
 
@@ -54,44 +55,7 @@ rtc_partials(const rt_program *p)
     return n < least ? least : n;
 }
 
-/* ---- elements: float, or 16 bits; float in arithmetic ---- */
-
-static __device__ __forceinline__ float
-rtc_float(float x)
-{
-    return x;
-}
-static __device__ __forceinline__ float
-rtc_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-static __device__ __forceinline__ float
-rtc_float(__half x)
-{
-    return __half2float(x);
-}
-
-/* rtc_as<T>(x): rounded to nearest even. */
-template <class T> static __device__ __forceinline__ T rtc_as(float x);
-template <>
-__device__ __forceinline__ float
-rtc_as<float>(float x)
-{
-    return x;
-}
-template <>
-__device__ __forceinline__ __nv_bfloat16
-rtc_as<__nv_bfloat16>(float x)
-{
-    return __float2bfloat16_rn(x);
-}
-template <>
-__device__ __forceinline__ __half
-rtc_as<__half>(float x)
-{
-    return __float2half_rn(x);
-}
+/* ---- elements: efficc_element.h ---- */
 
 /* Runs the statements with T as the C++ type of the rt_dtype. */
 #define RTC_BY_TYPE(dtype, T, ...)      \
