@@ -1,8 +1,12 @@
-/* kernel.h -- what tests of CPU kernels share.
+/* kernel.h -- what tests of kernels share, whatever the device.
  *
- * RUN_TEAMS runs its body once for each of several thread counts on an opened device; the
- * body fills out[team] and results are compared bit by bit afterwards. Every buffer comes
- * from kt_floats() or kt_bytes(): filled with NaN, its end guarded, freed by kt_done().
+ * RUN_TEAMS runs its body once for each of several thread counts, on a GPU for each of several
+ * orders of execution, on an opened device; the body fills out[team] and results are compared bit
+ * by bit afterwards. Every buffer that a kernel sees comes from kt_floats() or kt_bytes(): filled
+ * with NaN, its end guarded, freed by kt_done().
+ *
+ * With KT_DEVICE the device is a GPU: buffers are memory that both it and the host address. What a
+ * kernel wrote may be read when the device is closed, or behind kt_wait().
  */
 #ifndef EFFICC_KERNEL_TEST_H
 #define EFFICC_KERNEL_TEST_H
@@ -11,7 +15,6 @@
 #include "runtime/include/efficc_rt.h"
 #include "test.h"
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +29,35 @@
 #define KT_SHOW(p, n) ((void)(p))
 #endif
 
-#define kt_scratch rt_cpu_scratch
 enum { KT_TEAMS = 3, KT_GUARD = 64 };
-static const int kt_threads[KT_TEAMS] = {1, 2, 3};
 
-typedef struct kt_block { /* before each buffer */
+#ifdef KT_DEVICE
+/* kernel_device.cu */
+void *kt_device_memory(size_t bytes);
+void kt_device_free(void *);
+void kt_device_seed(int team);
+void kt_device_bind(rt_stream *, const rt_run *, void *hyper, void *partial);
+size_t kt_device_hyper_bytes(void);
+size_t kt_device_partial_bytes(const rt_program *);
+#define kt_scratch rt_cuda_scratch
+#define kt_memory  kt_device_memory
+#define kt_free    kt_device_free
+static const int kt_threads[KT_TEAMS] = {0, 1, 2}; /* numbers of orders */
+enum { KT_ON_DEVICE = true };
+#else
+#include <omp.h>
+#define kt_scratch        rt_cpu_scratch
+#define kt_memory(bytes)  aligned_alloc(KT_GUARD, bytes)
+#define kt_free           free
+#define kt_device_seed(n) omp_set_num_threads(4) /* also where there is one processor */
+static const int kt_threads[KT_TEAMS] = {1, 2, 3};
+enum { KT_ON_DEVICE = false };
+#endif
+
+typedef struct kt_block {
     struct kt_block *next;
     size_t bytes;
-    char pad[KT_GUARD - sizeof(void *) - sizeof(size_t)];
+    unsigned char *data;
 } kt_block;
 static kt_block *kt_blocks;
 
@@ -41,16 +65,15 @@ static kt_block *kt_blocks;
 static inline void *
 kt_bytes(int64_t n)
 {
-    size_t bytes = (size_t)n;
-    size_t whole = (sizeof(kt_block) + bytes + 2 * KT_GUARD - 1) / KT_GUARD * KT_GUARD;
-    kt_block *b = aligned_alloc(KT_GUARD, whole);
+    size_t bytes = (size_t)n, whole = (bytes + 2 * KT_GUARD - 1) / KT_GUARD * KT_GUARD;
+    kt_block *b = malloc(sizeof *b);
     NEED(b != NULL);
-    memset(b, 0xff, whole);
-    b->next = kt_blocks;
-    b->bytes = bytes;
+    *b = (kt_block){kt_blocks, bytes, kt_memory(whole)};
+    NEED(b->data != NULL);
+    memset(b->data, 0xff, whole);
     kt_blocks = b;
-    KT_HIDE((char *)(b + 1) + bytes, KT_GUARD);
-    return b + 1;
+    KT_HIDE(b->data + bytes, KT_GUARD);
+    return b->data;
 }
 
 static inline float *
@@ -97,19 +120,38 @@ kt_element(const void *x, int64_t i, rt_dtype t)
     return (float)(t == RT_BF16 ? ir_from_bfloat(h) : ir_from_half(h));
 }
 
-/* A copy of x [n] in the type (rt_convert has a test of its own); x gets its values. */
+/* The nearest element of a low type, to even where two are. */
+static inline uint16_t
+kt_low(float x, rt_dtype t)
+{
+    int bits = t == RT_BF16 ? 8 : 11, least = t == RT_BF16 ? -133 : -24, e;
+    double max = t == RT_BF16 ? 0x1.fep127 : 65504, d = fabs((double)x);
+    uint16_t infinite = t == RT_BF16 ? 0x7f80 : 0x7c00, sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x))
+        return infinite | 1 << (bits - 2);
+    frexp(d, &e);
+    double unit = ldexp(1, e - bits < least ? least : e - bits);
+    d = isinf(d) || d == 0 ? d : nearbyint(d / unit) * unit;
+    if (d > max)
+        return sign | infinite;
+    frexp(d, &e);
+    if (d == 0 || e - bits < least) /* no leading bit */
+        return sign | (uint16_t)ldexp(d, -least);
+    return sign |
+           (uint16_t)(((e - bits - least) << (bits - 1)) + (int)ldexp(d, bits - e));
+}
+
+/* A copy of x [n] in the type; x gets its values. */
 static inline void *
 kt_as(float *x, int64_t n, rt_dtype t)
 {
-    rt_program p = {.threads = 1};
-    char error[256];
-    rt_stream *s = NULL;
     void *y = kt_bytes(n * kt_size(t));
-    NEED(rt_device_open(&p, &s, error, sizeof error));
-    rt_convert(s, y, t, x, RT_F32, n);
-    rt_device_close(s);
-    for (int64_t i = 0; i < n; i++)
+    if (t == RT_F32)
+        return memcpy(y, x, (size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) {
+        ((uint16_t *)y)[i] = kt_low(x[i], t);
         x[i] = kt_element(y, i, t);
+    }
     return y;
 }
 
@@ -136,7 +178,7 @@ kt_done(void)
 {
     while (kt_blocks) {
         kt_block *b = kt_blocks;
-        const unsigned char *end = (const unsigned char *)(b + 1) + b->bytes;
+        const unsigned char *end = b->data + b->bytes;
         KT_SHOW(end, KT_GUARD);
         for (int i = 0; i < KT_GUARD; i++)
             if (end[i] != 0xff) {
@@ -144,8 +186,29 @@ kt_done(void)
                 break;
             }
         kt_blocks = b->next;
+        kt_free(b->data);
         free(b);
     }
+}
+
+static inline void
+kt_wait(rt_stream *s)
+{
+    rt_await(s, rt_mark(s));
+}
+
+/* What kernels of an update read beside their arguments is the run's from here on, as
+ * rt_execute() would have it. Again after each change of run->hyper. */
+static inline void
+kt_bind(rt_stream *s, const rt_run *run)
+{
+#ifdef KT_DEVICE
+    kt_wait(s);
+    kt_device_bind(s, run, kt_bytes((int64_t)kt_device_hyper_bytes()),
+                   kt_bytes((int64_t)kt_device_partial_bytes(run->program)));
+#else
+    (void)s, (void)run;
+#endif
 }
 
 static inline rt_stream *
@@ -153,12 +216,14 @@ kt_open(rt_program *p, int threads)
 {
     char error[256] = "";
     rt_stream *s = NULL;
-    omp_set_num_threads(4); /* also where there is one processor */
+    rt_run run = {.program = p};
+    kt_device_seed(threads);
     p->threads = threads;
     bool ok = rt_device_open(p, &s, error, sizeof error);
     if (!ok)
         printf("  %s\n", error);
     NEED(ok);
+    kt_bind(s, &run);
     return s;
 }
 
