@@ -1,9 +1,4 @@
-/* philox_int.h -- random bits that are a function of where they are used: Philox4x32-10
- * (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, 2011).
- *
- * A counter of four words and a key of two give four words. A round multiplies words 0 and 2
- * by a constant each; high and low halves of the products change places and are mixed with
- * words 1, 3 and the key, which grows by another constant each round.
+/* philox_int.h -- the random bits of efficc_philox.h, several counters together.
  *
  * PL counters go together, a word of each in the low half of a 64-bit lane. The high halves
  * hold garbage: a product does not look at them, and what it is shifted by clears them.
@@ -11,25 +6,11 @@
 #ifndef EFFICC_PHILOX_INT_H
 #define EFFICC_PHILOX_INT_H
 
+#include "../include/efficc_philox.h"
 #include "simd_int.h"
 
 enum { PL = VW / 2, PHILOX_WORDS = 4 * PL };
 typedef uint64_t vu64 __attribute__((vector_size(8 * PL)));
-
-/* Counter (row[0], row[1], group, site) and key of the words of one row. */
-typedef struct philox {
-    uint32_t key[2], row[2], site;
-} philox;
-
-/* key and row as the IR has them, one number of 64 bits each. */
-V_INLINE philox
-philox_of(int64_t key, int64_t row, int64_t site)
-{
-    uint64_t k = (uint64_t)key, r = (uint64_t)row;
-    return (philox){{(uint32_t)k, (uint32_t)(k >> 32)},
-                    {(uint32_t)r, (uint32_t)(r >> 32)},
-                    (uint32_t)site};
-}
 
 V_INLINE vu64
 philox_all(uint32_t x)
@@ -54,20 +35,20 @@ philox_mul(vu64 a, vu64 b)
 V_INLINE void
 philox_block(uint32_t *w, const philox *x, uint32_t group)
 {
-    const vu64 m0 = philox_all(0xd2511f53), m1 = philox_all(0xcd9e8d57);
+    const vu64 m0 = philox_all(RT_PHILOX_M0), m1 = philox_all(RT_PHILOX_M1);
     uint32_t k0 = x->key[0], k1 = x->key[1];
     vu64 c0 = philox_all(x->row[0]), c1 = philox_all(x->row[1]);
     vu64 c2 = philox_all(group), c3 = philox_all(x->site);
     for (int i = 0; i < PL; i++)
         c2[i] += (uint64_t)i;
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < RT_PHILOX_ROUNDS; round++) {
         vu64 p0 = philox_mul(c0, m0), p1 = philox_mul(c2, m1);
         c0 = (p1 >> 32) ^ c1 ^ philox_all(k0);
         c2 = (p0 >> 32) ^ c3 ^ philox_all(k1);
         c1 = p1;
         c3 = p0;
-        k0 += 0x9e3779b9;
-        k1 += 0xbb67ae85;
+        k0 += RT_PHILOX_K0;
+        k1 += RT_PHILOX_K1;
     }
     vu64 front = (c0 & 0xffffffff) | c1 << 32, back = (c2 & 0xffffffff) | c3 << 32;
     for (int i = 0; i < PL; i++) {
@@ -81,16 +62,9 @@ philox_block(uint32_t *w, const philox *x, uint32_t group)
 V_INLINE void
 philox_words(uint32_t *w, const philox *x, int64_t first, int64_t n, int64_t head)
 {
-    uint32_t group = (uint32_t)(first / 4) | (uint32_t)head << 20;
+    uint32_t group = philox_group(first, head);
     for (int64_t i = 0; i < n; i += PHILOX_WORDS)
         philox_block(w + i, x, group + (uint32_t)(i / 4));
-}
-
-/* Words below it are dropped. */
-V_INLINE uint32_t
-philox_below(float p)
-{
-    return (uint32_t)((double)p * 4294967296.0);
 }
 
 /* 1 / (1 - p) where a word says that the element is kept, else 0; for VW words. */
