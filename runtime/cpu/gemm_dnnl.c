@@ -150,6 +150,7 @@ own_product(const rt_gemm_desc *d)
                    .ta = d->ta,
                    .tb = d->tb,
                    .add = d->add,
+                   .like_library = !d->ta,
                    .alpha = d->alpha,
                    .lda = d->lda,
                    .ldb = d->ldb,

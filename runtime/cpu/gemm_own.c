@@ -6,8 +6,11 @@
  * order; their number depends on k alone, so the result is that of one thread. Where C is of
  * a low type and k has several blocks, they add up in a panel of floats.
  *
- * bf16 times bf16 is a sum of dot products of pairs where the processor has them. Everything
- * else of a low type becomes floats as it is packed, and products of floats are the same.
+ * bf16 times bf16 is a sum of dot products of pairs where the processor has them, and as such
+ * a sum everywhere (tile_int.h). A product that the library takes, where the processor has
+ * them, is summed in its order: blocks of its sizes add up before alpha, bias and C come in.
+ * So a processor without them computes the same numbers. Everything else of a low type becomes
+ * floats as it is packed, and products of floats are the same.
  */
 #include "mm_int.h"
 #include "rt_cpu_int.h"
@@ -15,10 +18,7 @@
 #include <omp.h>
 
 enum { MP = 2048, NP = 2048, KP = 768, TASK_TILES = 7, TASK_GROUPS = 16, PACK = 4 };
-
-typedef struct mm_blocks { /* panel sizes: even shares of m, n, k */
-    int64_t m, n, k;
-} mm_blocks;
+enum { LIBRARY_STEP = 1024 }; /* oneDNN 2.6: half of it where that is two blocks */
 
 /* n in the fewest equal parts of at most max, rounded up to a multiple of unit. */
 static int64_t
@@ -28,41 +28,48 @@ share(int64_t n, int64_t max, int64_t unit)
     return rt_round_up((n + parts - 1) / parts, unit);
 }
 
-static mm_blocks
-blocks_of(int64_t m, int64_t n, int64_t k)
+static bool
+in_pairs(const rt_mm *g)
 {
-    return (mm_blocks){share(m, MP, MR), share(n, NP, NR), share(k, KP, 1)};
+    return g->type_a == RT_BF16 && g->type_b == RT_BF16;
 }
 
-/* Elements along k in a word of a panel. */
+/* Of n elements along k. */
 static int64_t
-word_of(const rt_mm *g)
+words_of(const rt_mm *g, int64_t n)
 {
-#ifdef RT_DOT
-    if (g->type_a == RT_BF16 && g->type_b == RT_BF16)
-        return 2;
-#endif
-    (void)g;
-    return 1;
+    return in_pairs(g) ? (n + PAIR_WORD - 1) / PAIR_WORD : n;
+}
+
+/* Elements of a block of k. */
+static int64_t
+step_of(const rt_mm *g)
+{
+    if (!in_pairs(g))
+        return share(g->k, KP, 1);
+    if (!g->like_library)
+        return share(g->k, 2 * KP, 2);
+    return g->k > LIBRARY_STEP ? LIBRARY_STEP : LIBRARY_STEP / 2;
 }
 
 static bool
 needs_sums(const rt_mm *g)
 {
-    return g->type_c != RT_F32 && g->k > KP * word_of(g);
+    return g->k > step_of(g) &&
+           (g->type_c != RT_F32 || (in_pairs(g) && g->like_library));
 }
 
 typedef struct mm_space { /* scratch, cut up: panels of A, B, sums; in floats */
     int64_t b, sums, floats;
 } mm_space;
 
-/* An upper bound of what blocks_of wants, which grows with m, n, k. */
+/* An upper bound, which grows with m, n, k. */
 static mm_space
 space_of(const rt_mm *g)
 {
     int64_t m = rt_round_up(rt_min(g->m, MP), MR),
             n = rt_round_up(rt_min(g->n, NP), NR);
-    int64_t word = word_of(g), k = rt_min((g->k + word - 1) / word, KP);
+    int64_t k = words_of(g, rt_min(g->k, in_pairs(g) ? 2 * KP : KP));
     mm_space s = {.b = rt_round_up(m * k, RT_ALIGN / 4)};
     s.sums = s.b + rt_round_up(n * k, RT_ALIGN / 4);
     s.floats = s.sums + (needs_sums(g) ? m * n : 0);
@@ -99,6 +106,7 @@ typedef struct mm_panel {
     int64_t i, j, k;        /* where it lies in the product */
     int64_t rows, cols, kk; /* how large it is */
     int64_t words;          /* along k */
+    float alpha;
     bool pairs, add;
 } mm_panel;
 
@@ -143,7 +151,7 @@ task(const mm_panel *p, const int64_t i[2], const int64_t j[2], bool pairs)
                           p->ldc,
                           (int)rt_min(MR, i[1] - x),
                           (int)rt_min(NR, j[1] - y),
-                          p->g->alpha,
+                          p->alpha,
                           p->add,
                           p->bias ? p->bias + y : NULL,
                           p->type};
@@ -172,7 +180,7 @@ multiply(const mm_panel *p)
     }
 }
 
-/* The part of C at (i, j) is rounded from its sums. */
+/* The part of C at (i, j) is made of its sums. */
 static void
 round_sums(const mm_panel *p, const float *sums)
 {
@@ -181,7 +189,7 @@ round_sums(const mm_panel *p, const float *sums)
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t j = 0; j < p->cols; j += VW) {
             int64_t at = (p->i + r) * g->ldc + p->j + j, left = p->cols - j;
-            vf v = v_load_to(sums + r * p->ldc + j, left);
+            vf v = v_load_to(sums + r * p->ldc + j, left) * g->alpha;
             if (g->bias)
                 v += v_load_to(g->bias + p->j + j, left);
             if (g->add)
@@ -195,14 +203,14 @@ static void
 corner(mm_panel *p, int64_t step, float *sums, bool there)
 {
     const rt_mm *g = p->g;
-    int64_t word = p->pairs ? 2 : 1;
     p->c = sums ? sums : g->c;
     p->type = sums ? RT_F32 : g->type_c;
     p->ldc = sums ? rt_round_up(p->cols, VW) : g->ldc;
     p->at = sums ? 0 : p->i * g->ldc + p->j;
+    p->alpha = sums ? 1 : g->alpha;
     for (p->k = 0; p->k < g->k; p->k += step) {
         p->kk = rt_min(step, g->k - p->k);
-        p->words = (p->kk + word - 1) / word;
+        p->words = words_of(g, p->kk);
         p->add = (g->add && !sums) || p->k > 0;
         p->bias = g->bias && !sums && p->k == 0 ? g->bias + p->j : NULL;
         if (!there)
@@ -219,15 +227,14 @@ static void
 product(const rt_mm *g, float *scratch)
 {
     mm_space space = space_of(g);
-    int64_t word = word_of(g);
-    mm_blocks s = blocks_of(g->m, g->n, (g->k + word - 1) / word);
-    mm_panel p = {.g = g, .a = scratch, .b = scratch + space.b, .pairs = word == 2};
+    int64_t m = share(g->m, MP, MR), n = share(g->n, NP, NR), k = step_of(g);
+    mm_panel p = {.g = g, .a = scratch, .b = scratch + space.b, .pairs = in_pairs(g)};
     float *sums = needs_sums(g) ? scratch + space.sums : NULL;
-    for (p.i = 0; p.i < g->m; p.i += s.m)
-        for (p.j = 0; p.j < g->n; p.j += s.n) {
-            p.rows = rt_min(s.m, g->m - p.i);
-            p.cols = rt_min(s.n, g->n - p.j);
-            corner(&p, s.k * word, sums, p.j > 0 && g->k <= s.k * word);
+    for (p.i = 0; p.i < g->m; p.i += m)
+        for (p.j = 0; p.j < g->n; p.j += n) {
+            p.rows = rt_min(m, g->m - p.i);
+            p.cols = rt_min(n, g->n - p.j);
+            corner(&p, k, sums, p.j > 0 && g->k <= k);
         }
 }
 

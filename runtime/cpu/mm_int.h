@@ -7,10 +7,10 @@
 
 /* C [m,n] = alpha op(A) op(B) + bias [n] (+ C under add), as rt_gemm_desc says it. batch: so
  * many products one after the other, operands sa, sb, sc elements apart; 0: one. Types are
- * RT_F32 where nothing is said. */
+ * RT_F32 where nothing is said. like_library: sums of bf16 in oneDNN's order. */
 typedef struct rt_mm {
     int64_t m, n, k;
-    bool ta, tb, add;
+    bool ta, tb, add, like_library;
     float alpha;
     int64_t lda, ldb, ldc;
     const void *a, *b;

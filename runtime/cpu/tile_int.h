@@ -7,7 +7,10 @@
  * falls to: that makes products independent of blocking in m and n and of the thread count.
  *
  * Packed words are floats, or pairs: two bf16 that are neighbours along k, for the processor's
- * dot product of pairs, where it has one.
+ * dot product of pairs, where it has one. That adds the second product of a pair first, each
+ * rounded once. Elsewhere the words of bf16 are floats, and the chain runs in the same order,
+ * so that a processor without the instruction gives the same sums bit by bit. (All but those
+ * of subnormal numbers, which the instruction takes for zeros.)
  */
 #ifndef EFFICC_TILE_INT_H
 #define EFFICC_TILE_INT_H
@@ -31,7 +34,7 @@ enum { MR = 4 };
 enum { NR = 2 * VW };
 
 /* Where a tile goes: C [rows, cols], rows <= MR, cols <= NR, becomes alpha * product + bias
- * [cols] if there is one + C if add. */
+ * [cols] if there is one + C if add, rounded after each. */
 typedef struct tile_out {
     void *c;
     int64_t ldc;
@@ -41,6 +44,13 @@ typedef struct tile_out {
     const float *bias;
     rt_dtype type; /* of C */
 } tile_out;
+
+/* Elements of bf16 in a word. */
+#ifdef RT_DOT
+enum { PAIR_WORD = 2 };
+#else
+enum { PAIR_WORD = 1 };
+#endif
 
 /* acc + x b: a's word is broadcast. */
 V_INLINE vf
@@ -57,6 +67,13 @@ tile_step(const float *a, vf b, vf acc, bool pairs)
     return v_fma(v_set(*a), b, acc);
 }
 
+/* The n-th of k steps that take the second of two neighbours first. */
+V_INLINE int64_t
+tile_turn(int64_t n, int64_t k)
+{
+    return n % 2 || n + 1 == k ? n - n % 2 : n + 1;
+}
+
 /* acc = A B over k steps. A's word (i, p) is a[i*ai + p*ap]: constants at each call, so that
  * they become displacements. B's row p is b[p*bp ..+NR]. */
 V_INLINE void
@@ -65,13 +82,15 @@ tile_core(int64_t k, const float *restrict a, int64_t ai, int64_t ap,
 {
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; i++) acc[i][0] = acc[i][1] =
         (vf){0};
-    for (int64_t p = 0; p < k; p++, a += ap, b += bp) {
-        vf b0 = v_load(b), b1 = nv > 1 ? v_load(b + VW) : (vf){0};
+    for (int64_t n = 0; n < k; n++) {
+        int64_t p = pairs && PAIR_WORD == 1 ? tile_turn(n, k) : n;
+        const float *x = a + p * ap, *y = b + p * bp;
+        vf b0 = v_load(y), b1 = nv > 1 ? v_load(y + VW) : (vf){0};
         _Pragma("GCC unroll 16") for (int i = 0; i < MR; i++)
         {
-            acc[i][0] = tile_step(a + i * ai, b0, acc[i][0], pairs);
+            acc[i][0] = tile_step(x + i * ai, b0, acc[i][0], pairs);
             if (nv > 1)
-                acc[i][1] = tile_step(a + i * ai, b1, acc[i][1], pairs);
+                acc[i][1] = tile_step(x + i * ai, b1, acc[i][1], pairs);
         }
     }
 }
@@ -80,10 +99,12 @@ tile_core(int64_t k, const float *restrict a, int64_t ai, int64_t ap,
 V_INLINE void
 tile_row(const tile_out *o, int64_t i, int64_t j, int64_t n, vf acc)
 {
-    vf base = o->add ? v_load_as_n(o->c, i * o->ldc + j, n, o->type) : (vf){0};
+    vf v = acc * o->alpha;
     if (o->bias)
-        base += v_load_n(o->bias + j, n);
-    v_store_as_n(o->c, i * o->ldc + j, v_fma(acc, v_set(o->alpha), base), n, o->type);
+        v += v_load_n(o->bias + j, n);
+    if (o->add)
+        v += v_load_as_n(o->c, i * o->ldc + j, n, o->type);
+    v_store_as_n(o->c, i * o->ldc + j, v, n, o->type);
 }
 
 V_INLINE void
