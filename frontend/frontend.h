@@ -32,6 +32,11 @@ void fe_unload(fe_model *);
 ir_module *fe_import(ef_ctx *, fe_model *);
 void fe_print_docs(FILE *); /* docs/onnx-support.md, the table of operators */
 
+/* ---- input.c ---- */
+/* The module of the configuration's input file, of either kind; *model stays NULL for a text.
+ * NULL: said why. */
+ir_module *fe_read(ef_ctx *, fe_model **model);
+
 /* ---- precision.c ---- */
 /* Settles bf16, fp16 and fp32, of which the options may have named one: for module m, on a
  * machine that multiplies in the types for which `computes` holds. Returns a line for the

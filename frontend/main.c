@@ -11,7 +11,6 @@
 #include "cmd.h"
 #include "output_int.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,30 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ERRORS_SHOWN = 10, IR_BYTES_MAX = 1 << 28, OUR_BUG = 70 };
-
-static bool
-has_suffix(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n > k && !strcmp(s + n - k, suffix);
-}
-
-/* The module of the input file; *model stays NULL for a file of text. */
-static ir_module *
-read_input(ef_ctx *ctx, fe_model **model)
-{
-    const char *path = ctx->cfg->input;
-    if (!has_suffix(path, ".ir")) {
-        *model = fe_load(ctx, path);
-        return *model ? fe_import(ctx, *model) : NULL;
-    }
-    size_t n;
-    const char *text = ef_read_file(ctx->arena, path, IR_BYTES_MAX, &n);
-    if (!text)
-        ef_error(ctx, NULL, E_FILE, path, strerror(errno));
-    return text ? ir_parse(ctx, path, text) : NULL;
-}
+enum { ERRORS_SHOWN = 10, OUR_BUG = 70 };
 
 /* The model that the module of a text file came from, imported once more: its un-shared
  * initializers are a result of the import. NULL: said why. */
@@ -114,7 +90,7 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     ef_config cfg = *given;
     fe_model *model = NULL;
     bool stopped = false;
-    ir_module *m = read_input(ctx, &model);
+    ir_module *m = fe_read(ctx, &model);
     const char *precision = m ? fe_precision(ctx, &cfg, m, target->computes) : NULL;
     ctx->cfg = &cfg;
     bool ok = m && pass_run(m, target, &stopped);

@@ -12,6 +12,7 @@ the true ones, and the weights a hole in a file of the right length.
 """
 import argparse
 import os
+import struct
 import tempfile
 
 import onnx
@@ -58,9 +59,10 @@ def tie(model):
 
 
 def widen(model, shape, data):
-    """True widths in the shapes of weights and outputs; weights become holes of the file `data`. Returns its length."""
+    """True widths in the shapes of weights and outputs; weights become holes of the file `data`. Returns its length and
+    where weights begin."""
     true = {WIDTH: shape[2], INNER: shape[6], VOCAB: shape[7]}
-    at = 0
+    at, starts = 0, []
     for w in model.graph.initializer:
         if not set(w.dims) & set(true):
             continue
@@ -76,13 +78,14 @@ def widen(model, shape, data):
         for key, value in ("location", data), ("offset", at), ("length", bytes):
             entry = w.external_data.add()
             entry.key, entry.value = key, str(value)
+        starts.append(at)
         at += (bytes + ALIGN - 1) // ALIGN * ALIGN
     del model.graph.value_info[:]
     for v in model.graph.output:
         for d in v.type.tensor_type.shape.dim:
             if d.dim_value in true:
                 d.dim_value = true[d.dim_value]
-    return at
+    return at, starts
 
 
 def main():
@@ -99,10 +102,13 @@ def main():
             model = export(SHAPES[name], tmp)
         if SHAPES[name][-1]:
             tie(model)
-        length = widen(model, SHAPES[name], name + ".onnx.data")
+        length, starts = widen(model, SHAPES[name], name + ".onnx.data")
         onnx.save(model, os.path.join(a.out, name + ".onnx"))
         with open(os.path.join(a.out, name + ".onnx.data"), "wb") as f:
             f.truncate(length)
+            for at in starts:  # a square of zeros only would be read to its end, in search of a mask
+                f.seek(at)
+                f.write(struct.pack("<f", 1.0))
         print(os.path.join(a.out, name + ".onnx"), "weights of %.1f GB" % (length / 1e9))
 
 
