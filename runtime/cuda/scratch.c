@@ -128,18 +128,37 @@ rtc_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads)
 
 /* ---- sums over rows ---- */
 
+rtc_embed_space
+rtc_embed_layout(int64_t rows, int64_t h)
+{
+    rtc_embed_space s = {.chunks = (rows + RTC_EMBED_CHUNK - 1) / RTC_EMBED_CHUNK};
+    int64_t at = 0;
+    s.order = cut(&at, rows * (int64_t)sizeof(uint32_t));
+    s.other = cut(&at, rows * (int64_t)sizeof(uint32_t));
+    s.part = cut(&at, 2 * s.chunks * h * (int64_t)sizeof(float));
+    s.bytes = at;
+    return s;
+}
+
 int64_t
 rtc_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads)
 {
-    (void)rows, (void)h, (void)v, (void)threads;
-    return 0;
+    (void)v, (void)threads;
+    return rtc_embed_layout(rows, h).bytes;
+}
+
+int64_t
+rtc_colsum_groups(int64_t rows)
+{
+    enum { ROWS = 64, GROUPS = 128 };
+    return most(1, least(GROUPS, (rows + ROWS - 1) / ROWS));
 }
 
 int64_t
 rtc_colsum_scratch(int64_t rows, int64_t cols, int threads)
 {
     (void)threads;
-    return rtc_norm_groups(rows) * cols * (int64_t)sizeof(float);
+    return rtc_colsum_groups(rows) * cols * (int64_t)sizeof(float);
 }
 
 const rt_scratch rt_cuda_scratch = {.gemm = rtc_gemm_scratch,

@@ -41,7 +41,18 @@ int64_t rtc_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
 
 int64_t rtc_attention_scratch(const rt_attn *, int threads);
 int64_t rtc_attention_grad_scratch(const rt_attn *, int threads);
+/* Scratch of an embedding's gradient: offsets in bytes; embed.cu says what for. */
+enum { RTC_EMBED_CHUNK = 32 };
+typedef struct rtc_embed_space {
+    int64_t chunks;       /* of RTC_EMBED_CHUNK positions */
+    int64_t order, other; /* uint32 [rows] */
+    int64_t part;         /* float [2, chunks, h] */
+    int64_t bytes;
+} rtc_embed_space;
+rtc_embed_space rtc_embed_layout(int64_t rows, int64_t h);
 int64_t rtc_embed_grad_scratch(int64_t rows, int64_t h, int64_t v, int threads);
+/* Groups of rows of which rt_colsum() has partial sums: from the rows alone. */
+int64_t rtc_colsum_groups(int64_t rows);
 int64_t rtc_colsum_scratch(int64_t rows, int64_t cols, int threads);
 
 #ifdef __cplusplus
