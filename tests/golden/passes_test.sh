@@ -4,10 +4,12 @@
 #     passes_test.sh BUILD [--bless] [PART-OF-A-NAME]
 #
 # Every tests/golden/*/NAME.ir whose first line is "; run: OPTIONS" is given to efficc with
-# these options (a word efficc before them, as in crash-PASS.ir, does not count). Standard output must be NAME.want, byte for byte, and the exit code 0; where
-# there is no NAME.want the exit code must be 1. Standard error must be NAME.err if that
-# exists. --bless writes what comes out into the files that exist, and makes NAME.want (exit
-# code 0) or NAME.err (else) for a new NAME.ir; look at the difference before you commit it.
+# these options (a word efficc before them, as in crash-PASS.ir, does not count). Standard
+# output must be NAME.want, byte for byte, and the exit code 0; where there is no NAME.want the
+# exit code must be 1. Standard error must be NAME.err if that exists. --bless writes what
+# comes out into the files that exist, and makes NAME.want (exit code 0) or NAME.err (else) for
+# a new NAME.ir; look at the difference before you commit it. What efficc leaves where it runs,
+# crash-PASS.ir, is kept in BUILD/golden-crashes.
 build=$(cd "${1:?usage: passes_test.sh BUILD [--bless] [PART-OF-A-NAME]}" && pwd) || exit 2
 bless=
 only=
@@ -18,6 +20,8 @@ done
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
+mkdir "$tmp/run"
+cd "$tmp/run" || exit 2
 passed=0 failed=0 skipped=0
 
 # compare WANT GOT: shows the first differences
@@ -33,7 +37,7 @@ for ir in "$here"/*/*.ir; do
     case $head in "; run: "*) ;; *) continue ;; esac
     case $name in *"$only"*) ;; *) continue ;; esac
     stem=${ir%.ir}
-    cd "$(dirname "$ir")" || exit 2
+    cp "$ir" .
     options=${head#; run: }
     eval "set -- ${options#efficc }"
     "$build/efficc" "$@" "$(basename "$ir")" >"$tmp/out" 2>"$tmp/err"
@@ -61,6 +65,14 @@ for ir in "$here"/*/*.ir; do
     elif [ -e "$stem.err" ] && ! same "$stem.err" "$tmp/err"; then
         ok=0
     fi
+    rm "${ir##*/}"
+    for left in *; do
+        [ -e "$left" ] || continue
+        mkdir -p "$build/golden-crashes"
+        mv "$left" "$build/golden-crashes"
+        echo "$name: efficc left $build/golden-crashes/$left"
+        ok=0
+    done
     if [ $ok = 1 ]; then
         passed=$((passed + 1))
     else

@@ -9,10 +9,12 @@
 #                    from it ends where the one that was not interrupted ends; the
 #                    planned text makes the same trainer as the model, and is planned
 #                    again for another number of threads
-efficc=$1/efficc
-here=$(dirname "$0")
+build=$(cd "$1" && pwd) || exit 2
+efficc=$build/efficc
+here=$(cd "$(dirname "$0")" && pwd)
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
+mkdir -p "$build/golden-crashes" && cd "$build/golden-crashes" || exit 2 # for crash-PASS.ir
 passed=0 failed=0
 
 result() { # 0|1 FILE
