@@ -195,7 +195,7 @@ statement_at(ef_arena *a, const char *text, unsigned n)
 {
     const char *s = line_at(text, n);
     ef_buf b = {.arena = a};
-    while (s && n > 1 && !starts_statement(text, s))
+    while (s && n > 1 && !starts_statement(text, s) && *line_at(text, n - 1) != '#')
         s = line_at(text, --n);
     for (s = s ? skip_space(s) : ""; *s && b.n < LONG; s++) {
         ef_putn(&b, *s == '\n' ? " " : s, 1);
