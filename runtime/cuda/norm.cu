@@ -1,0 +1,415 @@
+/* norm.cu -- layer normalisation and RMSNorm over the rows of [rows, cols]; formulas in
+ * runtime/cpu/norm.c.
+ *
+ * One block has one row. Where the row is made of whole packs and fits, its threads keep it in
+ * registers, so it is read once; else they read it again, which then comes from cache. Sums over
+ * rows are made in two stages: each block sums a group of rows of some columns, and then the
+ * groups are added. How rows are grouped depends on their number alone.
+ */
+#include "row_int.h"
+#include "scratch.h"
+
+enum { N = 4, PER = 4 }; /* elements of a pack; packs of a thread */
+enum { MOST_THREADS = 1024, MOST_COLS = MOST_THREADS * PER * N };
+enum { LANES = 32, STRIPES = 8 }; /* of blocks that sum over rows */
+
+typedef struct norm_call { /* mean and b NULL: RMSNorm */
+    void *y;               /* dx in the backward direction */
+    const void *x, *dy;
+    float *mean, *rstd;
+    const float *w, *b;
+    int64_t cols;
+    rt_dtype x_type, y_type;
+    float eps;
+} norm_call;
+
+typedef rtc_pack<float, N> floats;
+
+template <class T>
+static __device__ __forceinline__ floats
+load(const void *x, int64_t i)
+{
+    rtc_pack<T, N> p = *(const rtc_pack<T, N> *)((const T *)x + i);
+    floats f;
+    for (int k = 0; k < N; k++)
+        f.at[k] = rtc_float(p.at[k]);
+    return f;
+}
+
+template <class T>
+static __device__ __forceinline__ void
+store(void *y, int64_t i, const floats &f)
+{
+    rtc_pack<T, N> p;
+    for (int k = 0; k < N; k++)
+        p.at[k] = rtc_as<T>(f.at[k]);
+    *(rtc_pack<T, N> *)((T *)y + i) = p;
+}
+
+/* Column of the thread's pack p. */
+static __device__ __forceinline__ int64_t
+column(int p)
+{
+    return (int64_t)(p * blockDim.x + threadIdx.x) * N;
+}
+
+/* ---- y ---- */
+
+template <class X, class Y>
+static __global__ void
+norm_packs(norm_call c)
+{
+    __shared__ float shared[RTC_WARP];
+    int64_t at = blockIdx.x * c.cols;
+    floats v[PER];
+    float sum = 0, squares = 0, mean = 0;
+    for (int p = 0; p < PER; p++)
+        for (int k = 0; k < N; k++)
+            v[p].at[k] = 0;
+#pragma unroll
+    for (int p = 0; p < PER; p++)
+        if (column(p) < c.cols)
+            v[p] = load<X>(c.x, at + column(p));
+    if (c.mean) {
+#pragma unroll
+        for (int p = 0; p < PER; p++)
+            for (int k = 0; k < N; k++)
+                sum += v[p].at[k];
+        mean = rtc_block_sum(sum, shared) / (float)c.cols;
+    }
+#pragma unroll
+    for (int p = 0; p < PER; p++)
+        for (int k = 0; k < N && column(p) < c.cols; k++) {
+            v[p].at[k] -= mean;
+            squares = fmaf(v[p].at[k], v[p].at[k], squares);
+        }
+    float rstd = 1 / sqrtf(rtc_block_sum(squares, shared) / (float)c.cols + c.eps);
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        if (column(p) >= c.cols)
+            continue;
+        floats w = load<float>(c.w, column(p)), b = {};
+        if (c.b)
+            b = load<float>(c.b, column(p));
+        for (int k = 0; k < N; k++)
+            v[p].at[k] = fmaf(v[p].at[k] * rstd, w.at[k], b.at[k]);
+        store<Y>(c.y, at + column(p), v[p]);
+    }
+    if (threadIdx.x == 0) {
+        c.rstd[blockIdx.x] = rstd;
+        if (c.mean)
+            c.mean[blockIdx.x] = mean;
+    }
+}
+
+static __global__ void
+norm_any(norm_call c)
+{
+    __shared__ float shared[RTC_WARP];
+    int64_t at = blockIdx.x * c.cols;
+    float sum = 0, squares = 0, mean = 0;
+    for (int64_t i = threadIdx.x; i < c.cols && c.mean; i += blockDim.x)
+        sum += rtc_get(c.x, at + i, c.x_type);
+    if (c.mean)
+        mean = rtc_block_sum(sum, shared) / (float)c.cols;
+    for (int64_t i = threadIdx.x; i < c.cols; i += blockDim.x) {
+        float d = rtc_get(c.x, at + i, c.x_type) - mean;
+        squares = fmaf(d, d, squares);
+    }
+    float rstd = 1 / sqrtf(rtc_block_sum(squares, shared) / (float)c.cols + c.eps);
+    for (int64_t i = threadIdx.x; i < c.cols; i += blockDim.x) {
+        float xh = (rtc_get(c.x, at + i, c.x_type) - mean) * rstd;
+        rtc_put(c.y, at + i, c.y_type, fmaf(xh, c.w[i], c.b ? c.b[i] : 0.0f));
+    }
+    if (threadIdx.x == 0) {
+        c.rstd[blockIdx.x] = rstd;
+        if (c.mean)
+            c.mean[blockIdx.x] = mean;
+    }
+}
+
+/* ---- dx ---- */
+
+/* y is dx, which may be dy: a thread reads its own elements only, before it writes them. */
+template <class X, class Y>
+static __global__ void
+dx_packs(norm_call c)
+{
+    __shared__ float shared[RTC_WARP];
+    int64_t at = blockIdx.x * c.cols;
+    float rstd = c.rstd[blockIdx.x], mean = c.mean ? c.mean[blockIdx.x] : 0;
+    float sum_g = 0, sum_gx = 0, avg_g = 0;
+    floats xh[PER], g[PER];
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        if (column(p) >= c.cols)
+            continue;
+        floats w = load<float>(c.w, column(p));
+        xh[p] = load<X>(c.x, at + column(p));
+        g[p] = load<Y>(c.dy, at + column(p));
+        for (int k = 0; k < N; k++) {
+            xh[p].at[k] = (xh[p].at[k] - mean) * rstd;
+            g[p].at[k] *= w.at[k];
+            sum_g += g[p].at[k];
+            sum_gx = fmaf(g[p].at[k], xh[p].at[k], sum_gx);
+        }
+    }
+    if (c.mean)
+        avg_g = rtc_block_sum(sum_g, shared) / (float)c.cols;
+    float avg_gx = rtc_block_sum(sum_gx, shared) / (float)c.cols;
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        if (column(p) >= c.cols)
+            continue;
+        for (int k = 0; k < N; k++)
+            g[p].at[k] = (g[p].at[k] - avg_g - xh[p].at[k] * avg_gx) * rstd;
+        store<X>(c.y, at + column(p), g[p]);
+    }
+}
+
+static __global__ void
+dx_any(norm_call c)
+{
+    __shared__ float shared[RTC_WARP];
+    int64_t at = blockIdx.x * c.cols;
+    float rstd = c.rstd[blockIdx.x], mean = c.mean ? c.mean[blockIdx.x] : 0;
+    float sum_g = 0, sum_gx = 0, avg_g = 0;
+    for (int64_t i = threadIdx.x; i < c.cols; i += blockDim.x) {
+        float xh = (rtc_get(c.x, at + i, c.x_type) - mean) * rstd;
+        float g = rtc_get(c.dy, at + i, c.y_type) * c.w[i];
+        sum_g += g;
+        sum_gx = fmaf(g, xh, sum_gx);
+    }
+    if (c.mean)
+        avg_g = rtc_block_sum(sum_g, shared) / (float)c.cols;
+    float avg_gx = rtc_block_sum(sum_gx, shared) / (float)c.cols;
+    for (int64_t i = threadIdx.x; i < c.cols; i += blockDim.x) {
+        float xh = (rtc_get(c.x, at + i, c.x_type) - mean) * rstd;
+        float g = rtc_get(c.dy, at + i, c.y_type) * c.w[i];
+        rtc_put(c.y, at + i, c.x_type, (g - avg_g - xh * avg_gx) * rstd);
+    }
+}
+
+/* ---- launches of a block for each row ---- */
+
+static int
+threads_for(int64_t cols, int64_t each)
+{
+    int64_t warps = rtc_blocks(rtc_blocks(cols, each), RTC_WARP);
+    return (int)(rtc_min(warps, MOST_THREADS / RTC_WARP) * RTC_WARP);
+}
+
+/* Can rows be taken in packs? */
+static bool
+packs_fit(const norm_call *c)
+{
+    int64_t x = N * rtc_bytes(c->x_type), y = N * rtc_bytes(c->y_type);
+    bool ok = rtc_fits(rtc_address(c->x), x) &&
+              rtc_fits(rtc_address(c->w) | rtc_address(c->b), 16);
+    if (c->dy)
+        ok = ok && rtc_fits(rtc_address(c->y), x) && rtc_fits(rtc_address(c->dy), y);
+    else
+        ok = ok && rtc_fits(rtc_address(c->y), y);
+    return ok && c->cols % N == 0 && c->cols <= MOST_COLS;
+}
+
+static void
+run_rows(rt_stream *s, const norm_call *c, int64_t rows)
+{
+    if (rows == 0 || c->cols == 0)
+        return;
+    dim3 grid((unsigned)rows);
+    if (!packs_fit(c)) {
+        int threads = threads_for(c->cols, 1);
+        if (c->dy)
+            RT_LAUNCH(dx_any, grid, threads, 0, s->stream, *c);
+        else
+            RT_LAUNCH(norm_any, grid, threads, 0, s->stream, *c);
+        return;
+    }
+    int threads = threads_for(c->cols, N * PER);
+    RTC_BY_TYPE(c->x_type, X, RTC_BY_TYPE(c->y_type, Y, {
+                    if (c->dy)
+                        RT_LAUNCH((dx_packs<X, Y>), grid, threads, 0, s->stream, *c);
+                    else
+                        RT_LAUNCH((norm_packs<X, Y>), grid, threads, 0, s->stream, *c);
+                }));
+}
+
+void
+rt_layernorm(rt_stream *s, void *y, float *mean, float *rstd, const void *x,
+             const float *w, const float *b, const rt_norm *n)
+{
+    norm_call c = {y, x, NULL, mean, rstd, w, b, n->cols, n->x, n->y, n->eps};
+    run_rows(s, &c, n->rows);
+}
+
+void
+rt_rmsnorm(rt_stream *s, void *y, float *rstd, const void *x, const float *w,
+           const rt_norm *n)
+{
+    norm_call c = {y, x, NULL, NULL, rstd, w, NULL, n->cols, n->x, n->y, n->eps};
+    run_rows(s, &c, n->rows);
+}
+
+void
+rt_layernorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
+                const float *mean, const float *rstd, const rt_norm *n)
+{
+    norm_call c = {dx,   x,       dy,   (float *)mean, (float *)rstd, w,
+                   NULL, n->cols, n->x, n->y,          n->eps};
+    run_rows(s, &c, n->rows);
+}
+
+void
+rt_rmsnorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
+              const float *rstd, const rt_norm *n)
+{
+    norm_call c = {dx,   x,       dy,   NULL, (float *)rstd, w,
+                   NULL, n->cols, n->x, n->y, n->eps};
+    run_rows(s, &c, n->rows);
+}
+
+/* ---- dw, db ---- */
+
+typedef struct sum_call {
+    const void *x, *dy;
+    const float *mean, *rstd; /* mean NULL: 0 */
+    float *pw, *pb;           /* [groups, cols]; NULL: not wanted */
+    int64_t rows, cols;
+    rt_dtype x_type, y_type;
+} sum_call;
+
+/* M elements from i on, of a type known here or by the call. */
+template <class T, int M> struct row_of {
+    static __device__ __forceinline__ void get(float *f, const void *x, int64_t i,
+                                               rt_dtype)
+    {
+        floats p = load<T>(x, i);
+        for (int k = 0; k < M; k++)
+            f[k] = p.at[k];
+    }
+};
+template <> struct row_of<void, 1> {
+    static __device__ __forceinline__ void get(float *f, const void *x, int64_t i,
+                                               rt_dtype t)
+    {
+        *f = rtc_get(x, i, t);
+    }
+};
+
+/* to [M] of the block's columns = sum of v over its stripes, in their order. */
+template <int M>
+static __device__ __forceinline__ void
+sum_stripes(float *to, const float *v, int64_t left, float (*shared)[LANES * M])
+{
+    for (int k = 0; k < M; k++)
+        shared[threadIdx.y][threadIdx.x * M + k] = v[k];
+    __syncthreads();
+    int i = threadIdx.y * LANES + threadIdx.x;
+    if (i < LANES * M && i < left) {
+        float sum = 0;
+        for (int y = 0; y < STRIPES; y++)
+            sum += shared[y][i];
+        to[i] = sum;
+    }
+    __syncthreads();
+}
+
+/* Block (x, y): group y of rows, M columns for each lane. */
+template <class X, class Y, int M>
+static __global__ void
+sum_rows(sum_call c)
+{
+    __shared__ float shared[STRIPES][LANES * M];
+    int64_t g = blockIdx.y, end = c.rows * (g + 1) / gridDim.y;
+    int64_t first = (int64_t)blockIdx.x * LANES * M, col = first + threadIdx.x * M;
+    float w[M] = {}, b[M] = {}, x[M], dy[M];
+    for (int64_t r = c.rows * g / gridDim.y + threadIdx.y; r < end && col < c.cols;
+         r += STRIPES) {
+        float mean = c.mean ? c.mean[r] : 0, rstd = c.rstd[r];
+        row_of<X, M>::get(x, c.x, r * c.cols + col, c.x_type);
+        row_of<Y, M>::get(dy, c.dy, r * c.cols + col, c.y_type);
+        for (int k = 0; k < M; k++) {
+            w[k] = fmaf(dy[k], (x[k] - mean) * rstd, w[k]);
+            b[k] += dy[k];
+        }
+    }
+    if (c.pw)
+        sum_stripes<M>(c.pw + g * c.cols + first, w, c.cols - first, shared);
+    if (c.pb)
+        sum_stripes<M>(c.pb + g * c.cols + first, b, c.cols - first, shared);
+}
+
+/* y [cols] (+)= sum over groups of part [groups, cols]. */
+static __global__ void
+sum_groups(float *y, const float *part, int64_t groups, int64_t cols, bool add)
+{
+    __shared__ float shared[STRIPES][LANES];
+    int64_t col = (int64_t)blockIdx.x * LANES + threadIdx.x;
+    float sum = 0;
+    for (int64_t g = threadIdx.y; g < groups && col < cols; g += STRIPES)
+        sum += part[g * cols + col];
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || col >= cols)
+        return;
+    for (int i = 1; i < STRIPES; i++)
+        sum += shared[i][threadIdx.x];
+    y[col] = add ? y[col] + sum : sum;
+}
+
+static void
+sum_partials(rt_stream *s, float *y, const float *part, int64_t groups, int64_t cols,
+             bool add)
+{
+    if (y)
+        RT_LAUNCH(sum_groups, dim3((unsigned)rtc_blocks(cols, LANES)),
+                  dim3(LANES, STRIPES), 0, s->stream, y, part, groups, cols, add);
+}
+
+static void
+run_sums(rt_stream *s, const sum_call *c, int64_t groups)
+{
+    int64_t x = N * rtc_bytes(c->x_type), y = N * rtc_bytes(c->y_type);
+    bool packs = rtc_fits(rtc_address(c->x), x) && rtc_fits(rtc_address(c->dy), y) &&
+                 c->cols % N == 0;
+    dim3 block(LANES, STRIPES);
+    dim3 grid((unsigned)rtc_blocks(c->cols, LANES * (packs ? N : 1)), (unsigned)groups);
+    if (!packs) {
+        RT_LAUNCH((sum_rows<void, void, 1>), grid, block, 0, s->stream, *c);
+        return;
+    }
+    RTC_BY_TYPE(c->x_type, X, RTC_BY_TYPE(c->y_type, Y, {
+                    RT_LAUNCH((sum_rows<X, Y, N>), grid, block, 0, s->stream, *c);
+                }));
+}
+
+void
+rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const void *dy, const void *x,
+                 const float *mean, const float *rstd, const rt_norm *n, bool add_w,
+                 bool add_b, void *scratch)
+{
+    int64_t groups = rtc_norm_groups(n->rows), cols = n->cols;
+    float *pw = (float *)scratch, *pb = pw + groups * cols;
+    sum_call c = {x,       dy,   mean, rstd, dw ? pw : NULL, db ? pb : NULL,
+                  n->rows, cols, n->x, n->y};
+    if (cols == 0)
+        return;
+    run_sums(s, &c, groups);
+    sum_partials(s, dw, pw, groups, cols, add_w);
+    sum_partials(s, db, pb, groups, cols, add_b);
+}
+
+void
+rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const float *rstd,
+              const rt_norm *n, bool add, void *scratch)
+{
+    int64_t groups = rtc_norm_groups(n->rows), cols = n->cols;
+    float *pw = (float *)scratch;
+    sum_call c = {x, dy, NULL, rstd, pw, NULL, n->rows, cols, n->x, n->y};
+    if (cols == 0)
+        return;
+    run_sums(s, &c, groups);
+    sum_partials(s, dw, pw, groups, cols, add);
+}
