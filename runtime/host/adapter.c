@@ -87,9 +87,13 @@ hash_base(const rt_run *run, const rt_modules *m, const rt_param *const *w,
 {
     rt_base_hash h;
     rt_base_hash_begin(&h);
-    for (int i = 0; i < m->n; i++)
-        rt_base_hash_add(&h, m->at[i].name, rt_param_data(run, w[i]), w[i]->dim[0],
-                         w[i]->dim[1], w[i]->transposed);
+    for (int i = 0; i < m->n; i++) {
+        const float *x =
+            rt_look(run, rt_param_data(run, w[i]), (int64_t)rt_param_bytes(w[i]));
+        rt_base_hash_add(&h, m->at[i].name, x, w[i]->dim[0], w[i]->dim[1],
+                         w[i]->transposed);
+        rt_looked(x);
+    }
     rt_base_hash_end(&h, hex);
 }
 
@@ -136,11 +140,14 @@ add_module(saver *s, const rt_adapted *m, int64_t rank)
     float *a = rt_new((size_t)(rank * in), 4), *b = rt_new((size_t)(out * rank), 4);
     for (int i = 0; i < m->n; i++) {
         int64_t r = m->a[i]->dim[0], from = i * r;
-        memcpy(a + from * in, rt_param_data(s->run, m->a[i]), (size_t)(r * in) * 4);
-        const float *data = rt_param_data(s->run, m->b[i]);
+        rt_download(s->run->compute, a + from * in, rt_param_data(s->run, m->a[i]),
+                    r * in * 4);
+        int64_t bytes = (int64_t)rt_param_bytes(m->b[i]);
+        const float *data = rt_look(s->run, rt_param_data(s->run, m->b[i]), bytes);
         for (int64_t o = 0; o < m->b[i]->dim[0]; o++)
             memcpy(b + rt_part_row(m->b[i], o) * rank + from, data + o * r,
                    (size_t)r * 4);
+        rt_looked(data);
     }
     char *key_a = key_of(m->name, ".lora_A.weight"),
          *key_b = key_of(m->name, ".lora_B.weight");
@@ -201,8 +208,8 @@ add_whole(saver *s, char *const *extra)
         float *room = made;
         rt_st_out o = {.name = key_of(param->hf ? param->hf : param->name, ""),
                        .rank = param->rank,
-                       .data = rt_torch_data(s->run, param, &room),
                        .transposed = param->transposed && param->rank == 2};
+        rt_torch_data(s->run, param, &room, &o);
         for (int d = 0; d < o.rank; d++)
             o.dim[d] = param->dim[o.transposed ? 1 - d : d];
         add(s, o, made);
@@ -223,7 +230,8 @@ save_rest(const rt_run *run, const char *dir)
             continue;
         out[n] = (rt_st_out){.name = param->name,
                              .rank = param->rank,
-                             .data = rt_param_data(run, param)};
+                             .data = rt_param_data(run, param),
+                             .of = run};
         memcpy(out[n++].dim, param->dim, sizeof param->dim);
     }
     char *path = rt_path(dir, "head.safetensors");

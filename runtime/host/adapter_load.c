@@ -119,12 +119,15 @@ take_blocks(const loader *l, int i)
     const rt_adapted *m = &l->modules.at[i];
     for (int k = 0; k < m->n; k++) {
         int64_t r = m->a[k]->dim[0], in = m->a[k]->dim[1], from = k * r;
-        memcpy(rt_param_data(l->run, m->a[k]), l->a[i] + from * in,
-               (size_t)(r * in) * 4);
-        float *to = rt_param_data(l->run, m->b[k]);
+        rt_upload(l->run->compute, rt_param_data(l->run, m->a[k]), l->a[i] + from * in,
+                  r * in * 4);
+        float *b = rt_param_data(l->run, m->b[k]);
+        int64_t bytes = (int64_t)rt_param_bytes(m->b[k]);
+        float *to = rt_edit(l->run, b, bytes);
         for (int64_t o = 0; o < m->b[k]->dim[0]; o++)
             memcpy(to + o * r, l->b[i] + rt_part_row(m->b[k], o) * l->rank + from,
                    (size_t)r * 4);
+        rt_edited(l->run, b, to, bytes);
     }
 }
 

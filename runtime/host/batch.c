@@ -20,41 +20,6 @@ row_elements(const rt_input *in)
     return n;
 }
 
-static int64_t
-input_bytes(const rt_input *in)
-{
-    bool floats = in->role == RT_SCALE || in->role == RT_VALUES;
-    return (in->rank ? in->dim[0] : 1) * row_elements(in) *
-           (int64_t)(floats ? sizeof(float) : sizeof(int64_t));
-}
-
-int64_t
-rt_inputs_bytes(const rt_program *p)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < p->ninput; i++)
-        bytes += input_bytes(&p->input[i]);
-    return bytes;
-}
-
-void
-rt_inputs_new(rt_run *run)
-{
-    const rt_program *p = run->program;
-    run->input = rt_new((size_t)p->ninput, sizeof *run->input);
-    for (int i = 0; i < p->ninput; i++)
-        run->input[i] = rt_new((size_t)input_bytes(&p->input[i]), 1);
-}
-
-void
-rt_inputs_free(rt_run *run)
-{
-    for (int i = 0; run->input && i < run->program->ninput; i++)
-        free(run->input[i]);
-    free(run->input);
-    run->input = NULL;
-}
-
 typedef struct filling {
     const rt_program *p;
     const rt_data *d;
@@ -143,7 +108,7 @@ static void *
 data_of(const rt_run *run, rt_input_role role)
 {
     const rt_input *in = rt_input_of(run->program, role);
-    return in ? run->input[in - run->program->input] : NULL;
+    return in ? run->host_input[in - run->program->input] : NULL;
 }
 
 static lists
@@ -233,6 +198,7 @@ rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
 {
     static const rt_row empty = {0};
     const rt_program *p = run->program;
+    rt_inputs_begin(run);
     lists l = lists_of(run);
     int64_t tokens = 0;
     for (int64_t b = 0; b < p->batch; b++) {
@@ -241,49 +207,12 @@ rt_batch_fill(rt_run *run, const rt_data *d, const int64_t *row, int64_t n)
             return -1;
         tokens += rt_row_real(f.row);
         for (int i = 0; i < p->ninput; i++)
-            fill(&f, &p->input[i], run->input[i], b);
+            fill(&f, &p->input[i], run->host_input[i], b);
         if (l.row)
             list_sample(p, &l, b, b < n ? f.row->n : 1);
     }
     if (l.row)
         end_lists(run, &l);
+    rt_inputs_send(run);
     return tokens;
-}
-
-void
-rt_set_scale(rt_run *run, double scale)
-{
-    for (int i = 0; i < run->program->ninput; i++)
-        if (run->program->input[i].role == RT_SCALE)
-            *(float *)run->input[i] = (float)scale;
-}
-
-/* Mixes all bits (SplitMix64 of Steele, Lea and Flood, 2014). */
-static uint64_t
-mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-int64_t
-rt_step_key(uint64_t seed, int64_t step)
-{
-    return (int64_t)(mix(mix(seed) ^ (uint64_t)step) >> 12);
-}
-
-void
-rt_set_keys(rt_run *run, int64_t key, int64_t first)
-{
-    const rt_program *p = run->program;
-    for (int i = 0; i < p->ninput; i++) {
-        int64_t *data = run->input[i];
-        if (p->input[i].role == RT_DROP_KEY)
-            data[0] = key;
-        if (p->input[i].role == RT_DROP_KEYS)
-            for (int64_t k = 0; k < p->batch * p->seq; k++)
-                data[k] = (first + k / p->seq) << 24 | k % p->seq;
-    }
 }

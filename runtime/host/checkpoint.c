@@ -44,7 +44,8 @@ tensors_of(const rt_run *run, rt_class c, const char *suffix, rt_st_out *out)
             continue;
         rt_text name = {0};
         rt_putf(&name, "%s%s", param->name, suffix);
-        out[n] = (rt_st_out){.name = name.s, .rank = param->rank, .data = data};
+        out[n] =
+            (rt_st_out){.name = name.s, .rank = param->rank, .data = data, .of = run};
         memcpy(out[n++].dim, param->dim, sizeof out->dim);
     }
     return n;

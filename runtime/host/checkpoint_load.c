@@ -154,7 +154,7 @@ each_tensor(const rt_run *run, const rt_st *st, rt_class c, bool read, int *n)
             code = rt_fail(RT_USER, "%s: '%s' is not there in its shape", st->path,
                            name.s);
         else if (read)
-            code = rt_st_read(st, t, 0, to, t->bytes);
+            code = rt_st_load(run, st, t, to, NULL);
         free(name.s);
         ++*n;
     }

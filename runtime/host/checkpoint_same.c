@@ -34,6 +34,20 @@ params_of(const rt_program *p, unsigned classes, int *n)
     return param;
 }
 
+static void
+hash_data(const rt_run *run, const rt_param *p, XXH3_state_t *state)
+{
+    enum { PIECE = 16 << 20 };
+    int64_t bytes = (int64_t)rt_param_bytes(p);
+    const char *data = rt_param_data(run, p);
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        int64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        const char *piece = rt_look(run, data + at, n);
+        XXH3_64bits_update(state, piece, (size_t)n);
+        rt_looked(piece);
+    }
+}
+
 uint64_t
 rt_frozen_hash(const rt_run *run)
 {
@@ -42,7 +56,7 @@ rt_frozen_hash(const rt_run *run)
     XXH3_state_t *state = rt_hash_new();
     for (int i = 0; i < n; i++) {
         XXH3_64bits_update(state, p[i]->name, strlen(p[i]->name) + 1);
-        XXH3_64bits_update(state, rt_param_data(run, p[i]), rt_param_bytes(p[i]));
+        hash_data(run, p[i], state);
     }
     uint64_t hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);

@@ -118,23 +118,29 @@ int rt_data_check_line(const rt_data_spec *, const char *line, size_t n);
 
 const rt_input *rt_input_of(const rt_program *, rt_input_role); /* NULL: takes none */
 
-/* ---- batch.c: rows to the inputs of a micro-batch ---- */
-void rt_inputs_new(rt_run *);
+/* ---- inputs.c: the memory of a micro-batch's inputs ---- */
+int64_t rt_inputs_bytes(const rt_program *); /* of device memory */
+int rt_inputs_new(rt_run *, void *device);   /* an exit code; device: so much of it */
 void rt_inputs_free(rt_run *);
-int64_t rt_inputs_bytes(const rt_program *);
-/* Fills all inputs with n rows of d, the rest of the batch with empty rows. Returns the
- * number of real tokens; -1: a row could not be read, which was said. For RT_PREDICTION a
+/* rt_run.host_input may be filled; what was set below stands in it. */
+void rt_inputs_begin(rt_run *);
+/* It is filled: what is executed next has these inputs. */
+void rt_inputs_send(rt_run *);
+/* ---- batch.c: rows to the inputs of a micro-batch ---- */
+/* Fills all inputs with n rows of d, the rest of the batch with empty rows, and sends them.
+ * Returns the number of real tokens; -1: a row could not be read, which was said. For RT_PREDICTION a
  * token without a label has target 0, so that something is predicted; rt_data_label() knows
  * which labels are real. */
 int64_t rt_batch_fill(rt_run *, const rt_data *d, const int64_t *row, int64_t n);
 /* Which of the results that a token has one of each, in the batch that was filled last, belongs
  * to position t of row b, which must have a target. */
 int64_t rt_result_row(const rt_run *, int64_t b, int64_t t);
-void rt_set_scale(rt_run *, double scale); /* the RT_SCALE input */
+/* The RT_SCALE input of all batches that are filled from now on; 1 at first. */
+void rt_set_scale(rt_run *, double scale);
 /* RT_DROP_KEY of a step (from 0): below 2^52, as a double holds it. */
 int64_t rt_step_key(uint64_t seed, int64_t step);
-/* The inputs RT_DROP_KEY and RT_DROP_KEYS, of a micro-batch that begins `first` rows into the
- * step. Rows of a step are at most RT_MOST_KEYS. */
+/* The inputs RT_DROP_KEY and RT_DROP_KEYS of batches that are filled from now on, where one
+ * begins `first` rows into the step. Rows of a step are at most RT_MOST_KEYS. */
 enum { RT_MOST_KEYS = 1 << 20 };
 void rt_set_keys(rt_run *, int64_t key, int64_t first);
 

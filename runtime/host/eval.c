@@ -23,7 +23,7 @@ rt_each_batch(rt_run *run, const rt_data *d, const char *what, rt_batch_seen *se
             code = RT_USER;
         if (code)
             break;
-        p->eval(run);
+        rt_execute(run, RT_EVAL);
         code = seen(run, d, row, n, ctx);
         if (what)
             rt_progress_part(&bar, what, at + n, d->n);

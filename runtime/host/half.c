@@ -1,37 +1,10 @@
 /* half.c -- floats as elements of another type, rounded to nearest, ties to even. */
+#include "efficc_low.h"
 #include "host_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* IEEE 754 binary16: 11 significant bits, 2^-24 is the smallest step. */
-static uint16_t
-half_bits(float x)
-{
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    float a = fabsf(x);
-    int e;
-    if (isnan(a))
-        return sign | 0x7e00;
-    if (a >= 65520) /* half a step above the largest */
-        return sign | 0x7c00;
-    frexpf(a, &e); /* a in [2^(e-1), 2^e), or 0 */
-    bool small = a == 0 || e < -13;
-    long steps = lrintf(ldexpf(a, small ? 24 : 11 - e)); /* up to 2048: carries over */
-    return (uint16_t)(sign | (small ? steps : (e + 13) * 1024 + steps));
-}
-
-/* The upper half of a binary32. */
-static uint16_t
-bfloat_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    if (isnan(x))
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
 
 int
 rt_float_bytes(const char *dtype)
@@ -43,9 +16,8 @@ rt_float_bytes(const char *dtype)
     return !strcmp(dtype, "f16") || !strcmp(dtype, "bf16") ? 2 : 0;
 }
 
-/* Returns how many became infinite. */
-static int64_t
-convert(const char *dtype, const float *x, int64_t n, void *out)
+int64_t
+rt_lower(const char *dtype, const float *x, int64_t n, void *out)
 {
     bool half = !strcmp(dtype, "f16"), wide = !strcmp(dtype, "f64");
     int64_t lost = 0;
@@ -54,7 +26,7 @@ convert(const char *dtype, const float *x, int64_t n, void *out)
             ((double *)out)[i] = (double)x[i];
             continue;
         }
-        uint16_t h = half ? half_bits(x[i]) : bfloat_bits(x[i]);
+        uint16_t h = half ? rt_to_f16(x[i]) : rt_to_bf16(x[i]);
         lost += isfinite(x[i]) && (h & 0x7fff) == (half ? 0x7c00 : 0x7f80);
         ((uint16_t *)out)[i] = h;
     }
@@ -73,7 +45,7 @@ put(rt_file *f, const char *dtype, const float *x, int64_t n)
     }
     for (int64_t i = 0; i < n && !f->code; i += PIECE) {
         int64_t k = n - i < PIECE ? n - i : PIECE;
-        lost += convert(dtype, x + i, k, part);
+        lost += rt_lower(dtype, x + i, k, part);
         rt_file_write(f, part, (size_t)(k * size));
     }
     return lost;
@@ -81,7 +53,7 @@ put(rt_file *f, const char *dtype, const float *x, int64_t n)
 
 /* data [cols, rows] as rows x cols, a few rows at a time. */
 static int64_t
-put_transposed(rt_file *f, const char *dtype, const rt_st_out *t)
+put_transposed(rt_file *f, const char *dtype, const rt_st_out *t, const float *data)
 {
     enum { ROWS = 16 };
     int64_t rows = t->dim[0], cols = t->dim[1], lost = 0;
@@ -90,20 +62,40 @@ put_transposed(rt_file *f, const char *dtype, const rt_st_out *t)
         int64_t n = rows - r < ROWS ? rows - r : ROWS;
         for (int64_t c = 0; c < cols; c++)
             for (int64_t i = 0; i < n; i++)
-                part[i * cols + c] = t->data[c * rows + r + i];
+                part[i * cols + c] = data[c * rows + r + i];
         lost += put(f, dtype, part, n * cols);
     }
     free(part);
     return lost;
 }
 
+/* Of n floats of a run, a piece in view at a time. */
+static int64_t
+put_pieces(rt_file *f, const char *dtype, const rt_st_out *t, int64_t n)
+{
+    enum { PIECE = 1 << 22 };
+    int64_t lost = 0;
+    for (int64_t i = 0; i < n && !f->code; i += PIECE) {
+        int64_t k = n - i < PIECE ? n - i : PIECE;
+        const float *x = rt_look(t->of, t->data + i, k * (int64_t)sizeof *x);
+        lost += put(f, dtype, x, k);
+        rt_looked(x);
+    }
+    return lost;
+}
+
 int64_t
 rt_file_floats(rt_file *f, const char *dtype, const rt_st_out *t)
 {
-    if (t->transposed)
-        return put_transposed(f, dtype, t);
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++)
         n *= t->dim[i];
-    return put(f, dtype, t->data, n);
+    if (!t->transposed)
+        return t->of ? put_pieces(f, dtype, t, n) : put(f, dtype, t->data, n);
+    if (!t->of)
+        return put_transposed(f, dtype, t, t->data);
+    const float *x = rt_look(t->of, t->data, n * (int64_t)sizeof *x);
+    int64_t lost = put_transposed(f, dtype, t, x);
+    rt_looked(x);
+    return lost;
 }

@@ -1,8 +1,8 @@
 /* host_int.h -- what the files of the trainer's host part share.
  *
  * A run goes: options (args.c), data (data.c), buffers and weights (weights.c, init.c),
- * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, with batch.c,
- * schedule.c, eval.c, best.c, stop.c, scaler.c and nonfinite.c), what the user sees (log.c,
+ * starting values (adapter.c, tensors.c, checkpoint.c), the loop (loop.c, step.c, with batch.c,
+ * inputs.c, schedule.c, eval.c, best.c, stop.c, scaler.c and nonfinite.c), what the user sees (log.c,
  * progress.c), results (results.c, adapter.c, onnx_out.c) and predictions (predict.c). Files
  * are read and written through safetensors.c and file.c.
  *
@@ -101,6 +101,8 @@ void rt_file_tensor(rt_file *, const rt_st_out *);
 void rt_file_tensors(rt_file *, rt_st_out *, int n, bool torch);
 /* half.c: the elements as f32, f64, f16 or bf16. Returns how many finite ones became infinite. */
 int64_t rt_file_floats(rt_file *, const char *dtype, const rt_st_out *);
+/* The same in memory, to f64, f16 or bf16. */
+int64_t rt_lower(const char *dtype, const float *x, int64_t n, void *out);
 int rt_float_bytes(const char *dtype);            /* of an element; 0: no such type */
 char *rt_path(const char *dir, const char *name); /* dir/name; free it */
 char *rt_read_text(const char *path, size_t max,
@@ -133,16 +135,35 @@ typedef struct rt_step {
 } rt_step;
 rt_step rt_schedule_step(const rt_schedule *, int64_t step);
 
+/* ---- view.c: what the host sees of the device's memory ----
+ * A view is the memory itself under rt_unified, else a copy. */
+typedef struct rt_host rt_host; /* inputs.c */
+/* To read; after work that was enqueued. NULL stays NULL. rt_looked() ends it. */
+const void *rt_look(const rt_run *, const void *device, int64_t bytes);
+void rt_looked(const void *view);
+/* To write: all of it, for a copy does not hold what is there. rt_edited() ends it, then it
+ * is there. */
+void *rt_edit(const rt_run *, void *device, int64_t bytes);
+void rt_edited(const rt_run *, void *device, void *view, int64_t bytes);
+/* Sum of squares of all gradients; waits for it. */
+float rt_gradient_norm2(rt_run *);
+/* All bytes of the file's tensor to device memory, and into the hash, if there is one. */
+int rt_st_load(const rt_run *, const rt_st *, const rt_st_tensor *, void *device,
+               struct XXH3_state_s *hash);
+
 /* ---- weights.c: the flat buffers ---- */
-/* Allocates the classes in the set `classes` (1 << rt_class) and the arena. */
+/* All device memory of the program: the classes in the set `classes` (1 << rt_class), the arena,
+ * inputs and what the device part wants. */
 int rt_weights_new(rt_run *, unsigned classes);
 void rt_weights_free(rt_run *); /* the memory itself stays until the process ends */
+int64_t rt_aligned(const rt_program *, int64_t bytes);
+int64_t rt_memory_bytes(const rt_program *, unsigned classes); /* of rt_weights_new() */
 int64_t rt_class_bytes(const rt_program *, rt_class);
-int64_t rt_weights_bytes(const rt_program *, unsigned classes); /* with the arena */
 /* Contents of all params: base.safetensors in dir, or as rt_param.init says. */
 int rt_weights_load(rt_run *, const char *dir, uint64_t seed);
-void *rt_param_data(const rt_run *, const rt_param *); /* elements of its dtype */
-uint64_t rt_param_bytes(const rt_param *);             /* of its contents */
+/* Places in device memory: of elements of its dtype; of floats. */
+void *rt_param_data(const rt_run *, const rt_param *);
+uint64_t rt_param_bytes(const rt_param *); /* of its contents */
 float *rt_param_grad(const rt_run *, const rt_param *);
 /* Fills all images from their owners: whenever params were loaded. */
 void rt_images_fill(const rt_run *);
@@ -176,10 +197,10 @@ int rt_tensor_check(const rt_param *, const rt_st *, const rt_st_tensor *,
 int rt_tensor_into(rt_run *, const rt_param *, const rt_st *, const rt_st_tensor *,
                    bool transposed);
 void rt_tensor_shift(rt_run *, const rt_param *); /* what was copied is PyTorch's */
-/* The elements of PyTorch's parameter, in our layout: in memory, or made in the room, of which
- * there is enough for all params. */
+/* The elements of PyTorch's parameter, in our layout, as data of what is to be written: those
+ * in memory, or made in the room, of which there is enough for all params. */
 float *rt_torch_room(const rt_program *); /* free it */
-const float *rt_torch_data(const rt_run *, const rt_param *, float **room);
+void rt_torch_data(const rt_run *, const rt_param *, float **room, rt_st_out *);
 
 /* ---- adapter.c, adapter_load.c: PEFT ---- */
 /* Checks all of it before anything changes. */
@@ -287,7 +308,9 @@ void rt_report_write(const char *dir, const char *program_dir, const char *optio
  * log of a million rows takes seconds. */
 void rt_report_update(const char *dir, const char *program_dir, const char *options);
 
-/* ---- loop.c, eval.c, best.c ---- */
+/* ---- loop.c, step.c, eval.c, best.c ---- */
+/* All of run->hyper that does not change from step to step; before rt_prepare(). */
+void rt_hyper_set(rt_run *, const rt_opts *);
 typedef struct rt_job { /* what main.c prepared */
     rt_run *run;
     const rt_opts *opts;
@@ -343,11 +366,13 @@ void rt_stop_close(void);       /* as before rt_stop_open() */
 
 /* ---- scaler.c: the loss scaler of a program in fp16 ---- */
 /* Of the state of a run that goes on, or a new one; a program without has nothing done. */
-void rt_scaler_start(rt_run *, rt_train_state *);
+void rt_scaler_start(const rt_run *, rt_train_state *);
+/* As the state says it. */
+void rt_scaler_put(const rt_run *, const rt_train_state *);
 /* So many times too large are gradients until the next update(); 1: there is no scaler. */
 float rt_scaler_scale(const rt_run *);
 /* What it is after update(), into the state. */
-void rt_scaler_see(const rt_run *, rt_train_state *);
+void rt_scaler_see(const rt_run *, const rt_tally *, rt_train_state *);
 
 /* ---- the checking mode: what is done behind every call of micro() ---- */
 struct rt_check {

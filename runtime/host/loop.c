@@ -1,35 +1,19 @@
 /* loop.c -- the loop over steps.
  *
- * A step: zero gradients; count the supervised tokens of all its micro-batches; each
- * micro-batch adds its part of loss and gradient, scaled by 1/count, so the sums are those
- * of one big batch; then norm, clipping and optimizer in update(). After the step come its
- * row in the log, its evaluation and its checkpoint, if they are due.
+ * Steps are given to the device and ended (step.c); after a step come its row in the log, its
+ * evaluation and its checkpoint, if they are due. Where the host does not work itself, it
+ * gives the device the next step before it ends one, unless something is due behind that
+ * one, which needs the weights as they are then.
  *
  * What one step hands to the next stands in rt_train_state, and nowhere else: a run that
  * goes on from a checkpoint is the run that was never stopped. An evaluation that a stop
  * cut short is made up for when the run goes on.
  */
-#include "host_int.h"
+#include "loop_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct loop {
-    const rt_job *job;
-    rt_run *run;
-    rt_train_state *state;
-    rt_schedule schedule;
-    rt_order order;
-    rt_progress progress;
-    rt_state shown; /* what the progress line says */
-    int64_t *row;   /* of a micro-batch */
-    int64_t saved;  /* step of the newest checkpoint; 0: none */
-    rt_step now;    /* the step that runs */
-    bool outlier_told;
-    int overflows_told;
-    const char *end; /* the log's word for why the run ended; NULL: it failed */
-} loop;
 
 static rt_schedule
 schedule_of(const rt_job *job)
@@ -37,287 +21,55 @@ schedule_of(const rt_job *job)
     return rt_schedule_of(job->opts, job->train->n, job->run->program->batch);
 }
 
-/* ---- one step ---- */
-
-/* Row numbers of the micro-batch that begins `at` rows into the step; how many. */
-static int64_t
-micro_rows(loop *l, int64_t at)
-{
-    int64_t left = l->now.n - at;
-    int64_t n = left < l->schedule.batch ? left : l->schedule.batch;
-    return rt_order_rows(&l->order, l->now.epoch, l->now.first + at, n, l->row);
-}
-
-/* Of the step; -1: a row could not be read, which was said. */
-static int64_t
-count_supervised(loop *l)
-{
-    int64_t n = 0;
-    for (int64_t at = 0; at < l->now.n; at += l->schedule.batch) {
-        int64_t rows = micro_rows(l, at);
-        for (int64_t i = 0; i < rows; i++) {
-            int64_t of_row = rt_data_supervised(l->job->train, l->row[i]);
-            if (of_row < 0)
-                return -1;
-            n += of_row;
-        }
-    }
-    return n;
-}
-
-/* After the first step: params that nothing reached, which a user would want to know. An A
- * whose B starts at zero has none yet, and rows of tables count as reached. */
-static void
-report_without_gradient(const rt_run *run)
-{
-    const rt_program *p = run->program;
-    rt_text t = {0};
-    int n = 0;
-    for (int i = 0; i < p->nparam; i++) {
-        const rt_param *param = &p->param[i];
-        if (param->cls != RT_TRAIN || param->role == RT_LORA_A)
-            continue;
-        const float *g = rt_param_grad(run, param);
-        int64_t k = 0;
-        while (k < param->n && g[k] == 0)
-            k++;
-        if (k < param->n)
-            continue;
-        bool torch;
-        char *name = rt_public_name(param, &torch);
-        if (++n <= 3)
-            rt_putf(&t, "%s%s", n > 1 ? ", " : "", name);
-        free(name);
-    }
-    if (n)
-        rt_warn("%d trained tensors got no gradient in step 1: %s%s", n, t.s,
-                n > 3 ? ", .." : "");
-    free(t.s);
-}
-
-/* Inputs of the micro-batch that begins `at` rows into the step, in l->row; -1: said why. */
-static int64_t
-fill(loop *l, int64_t at, int64_t n)
-{
-    rt_set_keys(l->run, rt_step_key((uint64_t)l->job->opts->seed, l->state->step), at);
-    return rt_batch_fill(l->run, l->job->train, l->row, n);
-}
-
-/* Forward and backward of all micro-batches. */
-static int
-micro_batches(loop *l, int64_t supervised, double *loss, int64_t *tokens)
-{
-    const rt_program *p = l->run->program;
-    *loss = 0;
-    *tokens = 0;
-    rt_zero(l->run->compute, l->run->base[RT_GRAD][0], rt_class_bytes(p, RT_GRAD));
-    rt_set_scale(l->run, 1 / (double)supervised);
-    for (int64_t at = 0; at < l->now.n; at += l->schedule.batch) {
-        int64_t n = fill(l, at, micro_rows(l, at));
-        if (n < 0)
-            return RT_USER;
-        *tokens += n;
-        p->micro(l->run);
-        *loss += (double)*(float *)(l->run->arena + p->loss_at);
-    }
-    return RT_OK;
-}
-
-/* rt_bad_step.fill: micro-batch m of the step once more. */
-static int64_t
-fill_again(void *data, int64_t m, const int64_t **row)
-{
-    loop *l = data;
-    int64_t at = m * l->schedule.batch, n = micro_rows(l, at);
-    *row = l->row;
-    return fill(l, at, n) < 0 ? -1 : n;
-}
-
-static int
-not_finite(loop *l, const char *what)
-{
-    rt_train_state *s = l->state;
-    rt_bad_step bad = {.step = s->step + 1,
-                       .updates = s->updates,
-                       .saved = l->saved,
-                       .what = what,
-                       .micros = (l->now.n + l->schedule.batch - 1) / l->schedule.batch,
-                       .fill = fill_again,
-                       .loop = l};
-    rt_progress_clear(&l->progress);
-    int code = rt_nonfinite(l->job, &bad);
-    s->skipped += !code;
-    l->end = code ? "not finite" : l->end;
-    return code;
-}
-
-static void
-see_norm(loop *l, double norm)
-{
-    double median = rt_norm_see(l->state, norm);
-    if (median == 0 || l->outlier_told)
-        return;
-    l->outlier_told = true;
-    rt_progress_clear(&l->progress);
-    rt_say("note",
-           "step %lld: gradient norm %.4g, %.0f times the median of the steps before; "
-           "more of these are only in the log, as grad_norm_outliers",
-           (long long)l->state->step + 1, norm, norm / median);
-}
-
-/* Have the gradients overflowed for the loss scale that they are made with? */
-static bool
-overflowed(const loop *l)
-{
-    float norm2;
-    if (!l->run->program->scaled)
-        return false;
-    rt_norm2(l->run->compute, &norm2, l->run);
-    return !isfinite(norm2);
-}
-
-/* The update has changed nothing but the loss scale. */
-static void
-see_overflow(loop *l)
-{
-    enum { TOLD = 3 };
-    rt_train_state *s = l->state;
-    s->skipped++;
-    if (++l->overflows_told > TOLD)
-        return;
-    rt_progress_clear(&l->progress);
-    rt_say("note", "step %lld: overflow, loss scale %g, step skipped%s",
-           (long long)s->step + 1, s->scale,
-           l->overflows_told == TOLD ? "; more of these are only in the log" : "");
-}
-
-/* The update itself. *norm: of the gradients. */
-static int
-apply(loop *l, double *norm)
-{
-    rt_run *run = l->run;
-    rt_train_state *s = l->state;
-    double scale = (double)rt_scaler_scale(run);
-    run->hyper.step = s->updates + 1;
-    run->program->update(run);
-    *norm = sqrt((double)*(float *)(run->arena + run->program->norm2_at)) / scale;
-    rt_scaler_see(run, s);
-    if (isfinite(*norm)) {
-        if (!s->updates)
-            report_without_gradient(run);
-        see_norm(l, *norm);
-        s->updates++;
-    } else if (run->program->scaled && scale > 1)
-        see_overflow(l);
-    else
-        return not_finite(l, "gradient norm");
-    return RT_OK;
-}
-
-/* The step's update; without supervised tokens there is none. */
-static int
-update(loop *l, int64_t supervised)
-{
-    rt_train_state *s = l->state;
-    const rt_opts *o = l->job->opts;
-    double loss, norm;
-    int64_t tokens;
-    int code = micro_batches(l, supervised, &loss, &tokens);
-    if (!code && !isfinite(loss) && !overflowed(l))
-        return not_finite(l, "loss");
-    if (!code && !s->updates && o->save_gradients && !overflowed(l))
-        code = rt_gradients_save(l->run, o->save_gradients);
-    if (!code)
-        code = apply(l, &norm);
-    if (code || (!isfinite(norm) && !l->run->program->scaled))
-        return code;
-    if (isfinite(loss)) {
-        s->loss += loss;
-        s->nloss++;
-    }
-    s->tokens += tokens;
-    s->supervised += supervised;
-    l->shown.loss = loss;
-    l->shown.grad_norm = norm;
-    return RT_OK;
-}
-
-/* The last step may be one to record. */
-static int
-recorded_update(loop *l, int64_t supervised)
-{
-    const char *path = l->job->opts->record_step;
-    if (!path || l->state->step + 1 < l->schedule.total)
-        return update(l, supervised);
-    rt_record *r = rt_record_start(l->run, path);
-    return r ? rt_record_end(r, l->run, update(l, supervised)) : RT_USER;
-}
-
-static int
-train_step(loop *l)
-{
-    rt_train_state *s = l->state;
-    double begin = rt_now();
-    l->now = rt_schedule_step(&l->schedule, s->step);
-    l->shown.step = s->step + 1;
-    l->shown.lr = l->run->hyper.lr = rt_schedule_lr(&l->schedule, s->step);
-    int64_t supervised = count_supervised(l);
-    int code = supervised < 0 ? RT_USER : RT_OK;
-    if (supervised > 0)
-        code = recorded_update(l, supervised);
-    if (!supervised) {
-        rt_progress_clear(&l->progress);
-        rt_say("note", "step %lld has no supervised token and is skipped",
-               (long long)l->shown.step);
-    }
-    s->step += !code;
-    s->seconds += rt_now() - begin;
-    return code;
-}
-
 /* ---- what is due after a step ---- */
 
+/* Behind that many steps. */
 static bool
-epoch_ends(const loop *l)
-{
-    return l->state->step % l->schedule.per_epoch == 0;
-}
-
-static bool
-evaluation_due(const loop *l)
+evaluation_due(const rt_loop *l, int64_t steps)
 {
     const rt_opts *o = l->job->opts;
-    const rt_train_state *s = l->state;
-    if (!l->job->eval || s->evaluated == s->step)
+    if (!l->job->eval || l->state->evaluated == steps)
         return false;
-    if (s->step == l->schedule.total)
+    if (steps == l->schedule.total)
         return true;
     if (!strcmp(o->eval_strategy, "epoch"))
-        return epoch_ends(l);
-    return !strcmp(o->eval_strategy, "steps") && s->step % o->eval_steps == 0;
+        return steps % l->schedule.per_epoch == 0;
+    return !strcmp(o->eval_strategy, "steps") && steps % o->eval_steps == 0;
 }
 
 static bool
-done(const loop *l)
+done(const rt_loop *l)
 {
     return rt_train_done(l->job, l->state);
 }
 
 /* The last step has one, too: from it the run can be made longer. */
 static bool
-checkpoint_due(const loop *l)
+checkpoint_due(const rt_loop *l, int64_t steps)
 {
     const rt_opts *o = l->job->opts;
     if (!strcmp(o->save_strategy, "no"))
         return false;
-    if (done(l))
+    if (steps == l->schedule.total || done(l))
         return true;
-    return !strcmp(o->save_strategy, "epoch") ? epoch_ends(l)
-                                              : l->state->step % o->save_steps == 0;
+    return steps % (!strcmp(o->save_strategy, "epoch") ? l->schedule.per_epoch
+                                                       : o->save_steps) ==
+           0;
+}
+
+/* Must the newest step that is begun be ended before another one begins? */
+static bool
+must_end(const rt_loop *l)
+{
+    const rt_opts *o = l->job->opts;
+    int64_t steps = l->state->step + l->ahead;
+    return rt_unified || !l->state->updates || steps >= l->schedule.total ||
+           (o->record_step && steps + 1 == l->schedule.total) || rt_stop_asked() ||
+           evaluation_due(l, steps) || checkpoint_due(l, steps);
 }
 
 static void
-log_step(loop *l)
+log_step(rt_loop *l)
 {
     rt_train_state *s = l->state;
     double spent = s->seconds - s->logged;
@@ -353,7 +105,7 @@ log_step(loop *l)
 
 /* The row of the log, if the step is due, and the progress line. */
 static void
-show(loop *l)
+show(rt_loop *l)
 {
     rt_train_state *s = l->state;
     bool last = s->step == l->schedule.total;
@@ -367,7 +119,7 @@ show(loop *l)
 }
 
 static int
-save(loop *l)
+save(rt_loop *l)
 {
     const rt_job *job = l->job;
     if (l->saved == l->state->step)
@@ -383,7 +135,7 @@ save(loop *l)
 
 /* A stop was asked for: nothing of what was done gets lost. */
 static int
-stop(loop *l)
+stop(rt_loop *l)
 {
     const char *why = rt_stop_why();
     rt_progress_clear(&l->progress);
@@ -398,12 +150,12 @@ stop(loop *l)
 
 /* Evaluation, checkpoint and stop after a step. */
 static int
-after_step(loop *l)
+after_step(rt_loop *l)
 {
     rt_train_state *s = l->state;
     bool best = false;
     int code = RT_OK;
-    if (evaluation_due(l)) {
+    if (evaluation_due(l, s->step)) {
         rt_log_value row[RT_MAX_METRICS];
         int n;
         rt_progress_clear(&l->progress);
@@ -413,7 +165,8 @@ after_step(loop *l)
         best = !code && rt_best_see(l->job, s, row);
         s->evaluated = s->step;
     }
-    if (!code && (checkpoint_due(l) || (best && l->job->opts->load_best_model_at_end)))
+    if (!code &&
+        (checkpoint_due(l, s->step) || (best && l->job->opts->load_best_model_at_end)))
         code = save(l);
     if (!code && !done(l) && rt_stop_asked())
         code = stop(l);
@@ -422,8 +175,8 @@ after_step(loop *l)
 
 /* ---- the loop ---- */
 
-static void
-set_hyper(rt_run *run, const rt_opts *o)
+void
+rt_hyper_set(rt_run *run, const rt_opts *o)
 {
     run->hyper = (rt_hyper){.weight_decay = o->weight_decay,
                             .beta1 = o->adam_beta1,
@@ -442,26 +195,39 @@ rt_train_done(const rt_job *job, const rt_train_state *s)
     return s->step >= schedule_of(job).total || rt_best_stops(job->opts, s);
 }
 
+/* The oldest that is begun; what is due behind it, unless another one is begun already. */
 static int
-run_steps(loop *l)
+end_step(rt_loop *l)
+{
+    int code = rt_step_end(l);
+    if (code)
+        return code;
+    show(l);
+    if (l->ahead)
+        return RT_OK;
+    double begin = rt_now();
+    code = after_step(l);
+    l->progress.start += rt_now() - begin;
+    return code;
+}
+
+static int
+run_steps(rt_loop *l)
 {
     /* what a stop kept from being done the last time */
     int code = l->state->step ? after_step(l) : RT_OK;
     while (!code && !done(l)) {
-        code = train_step(l);
-        if (code)
-            break;
-        show(l);
-        double begin = rt_now();
-        code = after_step(l);
-        l->progress.start += rt_now() - begin;
+        int begun = rt_step_begin(l), stay = begun || must_end(l) ? 0 : RT_BEGUN - 1;
+        while (!code && l->ahead > stay)
+            code = end_step(l);
+        code = code ? code : begun;
     }
     return code;
 }
 
 /* The steps that were good, and the one that was not. */
 static void
-log_not_finite(loop *l)
+log_not_finite(rt_loop *l)
 {
     l->shown.lr = rt_schedule_lr(&l->schedule, l->state->step - 1);
     if (l->state->nloss)
@@ -473,7 +239,7 @@ log_not_finite(loop *l)
 }
 
 static int
-finish(loop *l)
+finish(rt_loop *l)
 {
     const rt_opts *o = l->job->opts;
     const rt_train_state *s = l->state;
@@ -496,7 +262,7 @@ finish(loop *l)
 }
 
 static void
-say_steps(const loop *l)
+say_steps(const rt_loop *l)
 {
     const rt_opts *o = l->job->opts;
     const rt_schedule *s = &l->schedule;
@@ -515,7 +281,7 @@ int
 rt_train(const rt_job *job, rt_train_state *state, const char **end)
 {
     const rt_opts *o = job->opts;
-    loop l = {.job = job, .run = job->run, .state = state};
+    rt_loop l = {.job = job, .run = job->run, .state = state};
     l.schedule = schedule_of(job);
     if (rt_input_of(job->run->program, RT_DROP_KEYS) &&
         l.schedule.global > RT_MOST_KEYS)
@@ -527,10 +293,12 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
         return rt_fail(RT_USER, "--record-step: a step must be one micro-batch");
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
+    l.tally = rt_staging(RT_BEGUN * sizeof *l.tally);
+    if (!l.tally)
+        exit(rt_fail(RT_USER, "out of memory"));
     l.shown = (rt_state){.total = l.schedule.total};
     if (rt_checkpoint_is_of(o->output_dir, state->step, state->run))
         l.saved = state->step;
-    set_hyper(job->run, o);
     rt_scaler_start(job->run, state);
     say_steps(&l);
     rt_stop_gently();
@@ -542,6 +310,7 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     if (!code)
         code = finish(&l);
     *end = l.end;
+    rt_staging_free(l.tally);
     free(l.row);
     return code;
 }

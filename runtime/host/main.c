@@ -126,9 +126,10 @@ load_weights(host *h)
     int64_t size[RT_NCLASSES];
     for (int c = 0; c < RT_NCLASSES; c++)
         size[c] = classes >> c & 1 ? rt_class_bytes(p, (rt_class)c) : 0;
-    int64_t data = rt_data_bytes(&h->train) + rt_data_bytes(&h->eval) +
-                   rt_data_bytes(&h->predict) + rt_inputs_bytes(p);
-    h->planned = rt_weights_bytes(p, classes) + data;
+    int64_t data =
+        rt_data_bytes(&h->train) + rt_data_bytes(&h->eval) + rt_data_bytes(&h->predict);
+    h->planned = rt_memory_bytes(p, classes) + (rt_unified ? data : 0);
+    data += rt_inputs_bytes(p);
     char images[64] = "";
     if (size[RT_IMAGE])
         snprintf(images, sizeof images, "their %s images %s, ", rt_precision(p),
@@ -140,7 +141,6 @@ load_weights(host *h)
            rt_bytes_text((double)(size[RT_STATE_M] + size[RT_STATE_V])),
            rt_bytes_text((double)p->arena_bytes), rt_bytes_text((double)data),
            rt_bytes_text((double)h->planned));
-    rt_inputs_new(&h->run);
     int code = rt_weights_new(&h->run, classes);
     if (!code)
         code = rt_weights_load(&h->run, h->dir, (uint64_t)o->seed);
@@ -268,6 +268,16 @@ try_gradients(const host *h)
                 : rt_file_try(path);
 }
 
+/* What the device part makes before the first step. */
+static int
+prepare_device(host *h)
+{
+    char error[512] = "";
+    rt_hyper_set(&h->run, &h->opts);
+    return rt_prepare(&h->run, error, sizeof error) ? RT_OK
+                                                    : rt_fail(RT_USER, "%s", error);
+}
+
 static int
 prepare(host *h)
 {
@@ -291,6 +301,8 @@ prepare(host *h)
         code = rt_results_fit(&h->job);
     if (!code)
         code = open_log(h);
+    if (!code)
+        code = prepare_device(h);
     return code;
 }
 
@@ -377,7 +389,6 @@ close_all(host *h)
 {
     rt_stop_close();
     rt_weights_free(&h->run);
-    rt_inputs_free(&h->run);
     rt_device_close(h->run.compute);
     rt_data_close(&h->train);
     rt_data_close(&h->eval);

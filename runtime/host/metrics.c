@@ -48,14 +48,17 @@ static void
 add_values(rt_metrics *m, const rt_run *run, const float *value)
 {
     const rt_program *p = run->program;
-    const float *y = (const float *)(run->arena + p->eval_value_at);
-    for (int64_t i = 0; i < p->batch * p->labels; i++) {
+    int64_t n = p->batch * p->labels;
+    const float *y =
+        rt_look(run, run->arena + p->eval_value_at, n * (int64_t)sizeof *y);
+    for (int64_t i = 0; i < n; i++) {
         if (isnan(value[i]))
             continue;
         m->supervised++;
         m->error += fabs((double)y[i] - (double)value[i]);
         add_pair(&m->column[i % p->labels], (double)y[i], (double)value[i]);
     }
+    rt_looked(y);
 }
 
 static int64_t
@@ -73,14 +76,18 @@ void
 rt_metrics_add(rt_metrics *m, const rt_run *run)
 {
     const rt_program *p = run->program;
-    m->loss += (double)*(const float *)(run->arena + p->eval_loss_at);
+    float loss;
+    int64_t right = 0;
+    rt_download(run->compute, &loss, run->arena + p->eval_loss_at, sizeof loss);
     if (p->eval_right_at >= 0)
-        m->right += *(const int64_t *)(run->arena + p->eval_right_at);
+        rt_download(run->compute, &right, run->arena + p->eval_right_at, sizeof right);
+    m->loss += (double)loss;
+    m->right += right;
     for (int i = 0; i < p->ninput; i++) {
         if (p->input[i].role == RT_TARGETS)
-            m->supervised += count_targets(&p->input[i], run->input[i]);
+            m->supervised += count_targets(&p->input[i], run->host_input[i]);
         if (p->input[i].role == RT_VALUES && p->eval_value_at >= 0)
-            add_values(m, run, run->input[i]);
+            add_values(m, run, run->host_input[i]);
     }
 }
 

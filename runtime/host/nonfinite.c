@@ -190,8 +190,7 @@ put_without_op(rt_text *out, rt_run *run, const rt_bad_step *b)
 {
     const rt_program *p = run->program;
     const rt_param *most = NULL;
-    float norm2, largest = -1;
-    rt_norm2(run->compute, &norm2, run);
+    float norm2 = rt_gradient_norm2(run), largest = -1;
     for (int i = 0; i < p->nparam; i++) {
         if (p->param[i].cls != RT_TRAIN)
             continue;
@@ -227,7 +226,7 @@ run_again(const rt_job *job, const rt_bad_step *b, search *c, rt_text *where)
         if (n < 0)
             return RT_USER;
         run->check = &c->check;
-        p->micro(run);
+        rt_execute(run, RT_MICRO);
         run->check = NULL;
         if (!c->op)
             continue;

@@ -163,6 +163,7 @@ fill(writer *w, const hole *h)
         return rt_fail(RT_USER, "template.json: holes overlap at '%s'", h->tensor);
     rt_st_out o = {.rank = h->param->rank,
                    .data = rt_param_data(w->run, h->param),
+                   .of = w->run,
                    .transposed = h->transposed};
     for (int d = 0; d < o.rank; d++)
         o.dim[d] = h->param->dim[h->transposed ? 1 - d : d];

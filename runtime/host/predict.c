@@ -17,17 +17,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct seen { /* what eval() has left of a batch; NULL: the program has none */
+    const float *value, *prob, *loss;
+    const int64_t *pred;
+} seen;
+
 typedef struct sample { /* a row of the batch that eval() has seen */
     const rt_run *run;
     const rt_data *data;
+    const seen *seen;
     int64_t b, row, length; /* place in the batch, number in the data, tokens */
 } sample;
 
-/* What lies in the arena `at` bytes from its beginning; NULL: nothing does. */
+/* n elements of 4 or 8 bytes in the arena, `at` bytes from its beginning; at -1: NULL. */
 static const void *
-result(const rt_run *run, int64_t at)
+result(const rt_run *run, int64_t at, int64_t n, int64_t size)
 {
-    return at < 0 ? NULL : run->arena + at;
+    return at < 0 ? NULL : rt_look(run, run->arena + at, n * size);
+}
+
+static seen
+look_at(const rt_run *run, const rt_data *d)
+{
+    const rt_program *p = run->program;
+    int64_t rows = p->batch, most = rows * (d->row_labels ? 1 : p->seq);
+    for (int k = RT_ROWS; k <= RT_SUP && !d->row_labels; k++)
+        most = p->nsize[k] ? run->size[k] : most; /* RT_SUP, if there are sizes of it */
+    bool values = p->eval_value_at >= 0;
+    return (seen){.value = result(run, p->eval_value_at, rows * p->labels, 4),
+                  .prob = result(run, p->eval_prob_at, most * p->labels, 4),
+                  .loss = result(run, p->eval_row_loss_at, values ? rows : most, 4),
+                  .pred = result(run, p->eval_pred_at, most, 8)};
+}
+
+static void
+looked_at(const seen *s)
+{
+    rt_looked(s->value);
+    rt_looked(s->prob);
+    rt_looked(s->loss);
+    rt_looked(s->pred);
 }
 
 /* ---- the loss of a row ---- */
@@ -69,7 +98,7 @@ static void
 put_loss(rt_text *line, const sample *s)
 {
     const rt_program *p = s->run->program;
-    const float *loss = result(s->run, p->eval_row_loss_at);
+    const float *loss = s->seen->loss;
     if (!loss)
         return;
     double sum = s->data->row_labels ? (double)loss[s->b] : 0;
@@ -145,15 +174,14 @@ static void
 put_row(rt_text *line, const sample *s)
 {
     const rt_program *p = s->run->program;
-    const float *value = result(s->run, p->eval_value_at);
-    const float *prob = result(s->run, p->eval_prob_at);
+    const float *value = s->seen->value, *prob = s->seen->prob;
     if (value) {
         rt_putf(line, "{\"prediction\": ");
         put_numbers(line, value + s->b * p->labels, p->labels);
     } else if (prob && s->data->row_labels) {
         put_class(line, s, prob);
     } else {
-        put_tokens(line, s, prob, result(s->run, p->eval_pred_at));
+        put_tokens(line, s, prob, s->seen->pred);
     }
     put_loss(line, s);
     rt_putf(line, "}\n");
@@ -165,11 +193,14 @@ write_batch(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n,
             void *to)
 {
     int code = RT_OK;
+    seen results = look_at(run, d);
     for (int64_t b = 0; b < n && !code; b++) {
-        sample s = {run, d, b, row[b], rt_data_length(d, row[b])};
+        sample s = {run, d, &results, b, row[b], rt_data_length(d, row[b])};
         rt_text line = {0};
-        if (s.length < 0)
-            return RT_USER; /* said why */
+        if (s.length < 0) {
+            code = RT_USER; /* said why */
+            break;
+        }
         put_row(&line, &s);
         if (to)
             code = rt_file_write(to, line.s, line.n);
@@ -177,6 +208,7 @@ write_batch(const rt_run *run, const rt_data *d, const int64_t *row, int64_t n,
             code = rt_fail(RT_USER, "predictions: writing to stdout failed");
         free(line.s);
     }
+    looked_at(&results);
     return code;
 }
 

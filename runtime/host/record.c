@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { MOST = 1 << 18 }; /* elements of a tensor of which a part does */
+static const int size[] = {4, 8, 1, 2, 2}; /* of an element of an rt_dtype */
 
 struct rt_record {
     rt_check check; /* first: run->check points to it */
@@ -36,10 +37,9 @@ typedef struct piece {
 } piece;
 
 static void
-put(const rt_record *r, const piece *p, const void *data)
+put_host(const rt_record *r, const piece *p, const void *data)
 {
     static const char *const name[] = {"f32", "i64", "bool", "f16", "bf16"};
-    static const int size[] = {4, 8, 1, 2, 2};
     int64_t n = size[p->dtype];
     fprintf(r->file, "%s %s %s %d %d %lld %d", p->kind, p->name, name[p->dtype], p->cls,
             p->unit, (long long)p->offset, p->rank);
@@ -52,6 +52,18 @@ put(const rt_record *r, const piece *p, const void *data)
     fwrite(data, 1, (size_t)n, r->file);
 }
 
+/* What lies in the device's memory. */
+static void
+put(const rt_record *r, const rt_run *run, const piece *p, const void *device)
+{
+    int64_t n = size[p->dtype];
+    for (int i = 0; i < p->rank; i++)
+        n *= i ? p->dim[i] : p->first;
+    const void *data = rt_look(run, device, n);
+    put_host(r, p, data);
+    rt_looked(data);
+}
+
 static void
 put_number(const rt_record *r, const char *name, double x)
 {
@@ -61,8 +73,8 @@ put_number(const rt_record *r, const char *name, double x)
 
 /* A param or what belongs to it; whole, or its first rows. */
 static void
-put_param(const rt_record *r, const char *kind, const rt_param *p, rt_dtype dtype,
-          const void *data)
+put_param(const rt_record *r, const rt_run *run, const char *kind, const rt_param *p,
+          const void *device)
 {
     bool whole = p->n <= MOST || strcmp(kind, "param") == 0;
     int64_t first = p->rank ? p->dim[0] : 1, row = p->n / (first ? first : 1);
@@ -70,15 +82,15 @@ put_param(const rt_record *r, const char *kind, const rt_param *p, rt_dtype dtyp
         first = row < MOST ? MOST / row : 1;
     piece part = {.kind = kind,
                   .name = p->name,
-                  .dtype = dtype,
+                  .dtype = strcmp(kind, "image2") ? RT_F32 : p->image_dtype,
                   .cls = p->cls,
                   .unit = p->unit,
                   .offset = p->offset,
                   .rank = p->rank,
                   .dim = p->dim,
                   .first = first};
-    if (data)
-        put(r, &part, data);
+    if (device)
+        put(r, run, &part, device);
 }
 
 /* ---- the step ---- */
@@ -100,7 +112,7 @@ see(rt_run *run, int number)
                    .rank = t->rank,
                    .dim = t->dim,
                    .first = t->vary ? run->size[t->vary] : t->dim[0]};
-        put(r, &p, base + t->offset);
+        put(r, run, &p, base + t->offset);
     }
 }
 
@@ -116,7 +128,7 @@ put_inputs(const rt_record *r, const rt_run *run)
                    .rank = in->rank,
                    .dim = in->dim,
                    .first = in->vary ? run->size[in->vary] : in->dim[0]};
-        put(r, &p, run->input[i]);
+        put_host(r, &p, run->host_input[i]);
     }
 }
 
@@ -128,17 +140,19 @@ put_state(const rt_record *r, const rt_run *run, bool after)
         const rt_param *w = &p->param[i];
         if (w->cls != RT_TRAIN)
             continue;
-        put_param(r, after ? "param2" : "param", w, RT_F32, rt_param_data(run, w));
-        put_param(r, after ? "m2" : "m", w, RT_F32, rt_param_state(run, w, RT_STATE_M));
-        put_param(r, after ? "v2" : "v", w, RT_F32, rt_param_state(run, w, RT_STATE_V));
+        put_param(r, run, after ? "param2" : "param", w, rt_param_data(run, w));
+        put_param(r, run, after ? "m2" : "m", w, rt_param_state(run, w, RT_STATE_M));
+        put_param(r, run, after ? "v2" : "v", w, rt_param_state(run, w, RT_STATE_V));
         if (after && w->image >= 0)
-            put_param(r, "image2", w, w->image_dtype,
-                      run->base[RT_IMAGE][w->unit] + w->image);
+            put_param(r, run, "image2", w, run->base[RT_IMAGE][w->unit] + w->image);
     }
+    float scaler[RT_SCALER_FLOATS];
+    if (p->scaled)
+        rt_download(run->compute, scaler, run->base[RT_SCALER][0], sizeof scaler);
     for (int i = 0; p->scaled && i < RT_SCALER_FLOATS; i++) {
         char name[24];
         snprintf(name, sizeof name, "scaler%s.%d", after ? "2" : "", i);
-        put_number(r, name, (double)((const float *)run->base[RT_SCALER][0])[i]);
+        put_number(r, name, (double)scaler[i]);
     }
 }
 
@@ -182,7 +196,10 @@ rt_record_end(rt_record *r, rt_run *run, int code)
         put_inputs(r, run);
         put_state(r, run, true);
         put_hyper(r, &run->hyper);
-        put_number(r, "norm2", (double)*(float *)(run->arena + run->program->norm2_at));
+        float norm2;
+        rt_download(run->compute, &norm2, run->arena + run->program->norm2_at,
+                    sizeof norm2);
+        put_number(r, "norm2", (double)norm2);
         put_number(r, "end", 1);
     }
     bool bad = ferror(r->file);

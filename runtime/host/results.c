@@ -29,7 +29,7 @@ save_torch(const rt_run *run, const char *path)
         rt_st_out *o = &out[n++];
         o->name = param->hf ? param->hf : param->name;
         unknown += !param->hf && param->role == RT_BASE;
-        o->data = rt_torch_data(run, param, &room);
+        rt_torch_data(run, param, &room, o);
         o->rank = param->rank;
         o->transposed = param->transposed && param->rank == 2;
         for (int d = 0; d < o->rank; d++)

@@ -41,12 +41,14 @@ int rt_st_check_f32(const rt_st *, const rt_st_tensor *);
 /* All elements as float. */
 int rt_st_read_f32(const rt_st *, const rt_st_tensor *, float *out);
 
+struct rt_run;
 typedef struct rt_st_out { /* a tensor to write, F32 */
     const char *name;
     int rank;
     int64_t dim[8]; /* as in the file */
     const float *data;
-    bool transposed; /* data is [dim[1], dim[0]] */
+    bool transposed;         /* data is [dim[1], dim[0]] */
+    const struct rt_run *of; /* data lies in its device memory; NULL: it does not */
 } rt_st_out;
 /* Sorts t by name; metadata {"format":"pt"} under torch. The file appears whole or not. */
 int rt_st_write(const char *path, rt_st_out *t, int n, bool torch);

@@ -188,16 +188,17 @@ read_low(const rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tens
 {
     float *x = rt_new((size_t)p->n, sizeof *x);
     void *to = rt_param_data(run, p);
+    int64_t bytes = (int64_t)rt_param_bytes(p);
     int code = read_floats(p, st, t, transposed, x);
     if (!code) {
-        rt_scan before = rt_scan_floats(run->compute, x, RT_F32, p->n);
-        rt_convert(run->compute, to, p->dtype, x, RT_F32, p->n);
-        rt_scan after = rt_scan_floats(run->compute, to, p->dtype, p->n);
-        if (after.infs > before.infs)
+        uint16_t *low = rt_edit(run, to, bytes);
+        int64_t lost = rt_lower(p->dtype == RT_F16 ? "f16" : "bf16", x, p->n, low);
+        rt_edited(run, to, low, bytes);
+        if (lost)
             code = rt_fail(RT_USER,
                            "%s: '%s' has %lld elements beyond the range of %s\ncompile "
                            "with --bf16 or --fp32",
-                           st->path, t->name, (long long)(after.infs - before.infs),
+                           st->path, t->name, (long long)lost,
                            p->dtype == RT_F16 ? "fp16" : "bf16");
     }
     free(x);
@@ -213,15 +214,26 @@ rt_tensor_into(rt_run *run, const rt_param *p, const rt_st *st, const rt_st_tens
         return code;
     if (p->dtype != RT_F32)
         return read_low(run, p, st, t, transposed);
-    return read_floats(p, st, t, transposed, rt_param_data(run, p));
+    void *to = rt_param_data(run, p);
+    float *x = rt_edit(run, to, (int64_t)rt_param_bytes(p));
+    code = read_floats(p, st, t, transposed, x);
+    rt_edited(run, to, x, (int64_t)rt_param_bytes(p));
+    return code;
 }
 
 void
 rt_tensor_shift(rt_run *run, const rt_param *p)
 {
-    float *x = rt_param_data(run, p);
-    for (int64_t i = 0; p->shift != 0 && i < p->n; i++)
-        x[i] += p->shift;
+    float *there = rt_param_data(run, p);
+    int64_t bytes = (int64_t)rt_param_bytes(p);
+    if (p->shift == 0)
+        return;
+    const float *x = rt_look(run, there, bytes);
+    float *y = rt_edit(run, there, bytes);
+    for (int64_t i = 0; i < p->n; i++)
+        y[i] = x[i] + p->shift;
+    rt_looked(x);
+    rt_edited(run, there, y, bytes);
 }
 
 float *
@@ -233,17 +245,21 @@ rt_torch_room(const rt_program *p)
     return rt_new((size_t)n, sizeof(float));
 }
 
-const float *
-rt_torch_data(const rt_run *run, const rt_param *p, float **room)
+void
+rt_torch_data(const rt_run *run, const rt_param *p, float **room, rt_st_out *o)
 {
-    const float *x = rt_param_data(run, p);
     float *y = *room;
+    o->data = rt_param_data(run, p);
+    o->of = run;
     if (p->shift == 0)
-        return x;
+        return;
+    const float *x = rt_look(run, o->data, (int64_t)rt_param_bytes(p));
     for (int64_t i = 0; i < p->n; i++)
         y[i] = x[i] - p->shift;
+    rt_looked(x);
     *room += p->n;
-    return y;
+    o->data = y;
+    o->of = NULL;
 }
 
 static int
@@ -352,17 +368,21 @@ rt_tensors_init(rt_run *run, const char *given)
 }
 
 /* Without the factor of a loss scaler; that takes room. */
-static const float *
-true_gradient(const rt_run *run, const rt_param *p, float **room)
+static void
+true_gradient(const rt_run *run, const rt_param *p, float **room, rt_st_out *o)
 {
-    const float *g = rt_param_grad(run, p);
-    float *y = *room, scale = rt_scaler_scale(run);
+    o->data = rt_param_grad(run, p);
+    o->of = run;
     if (!run->program->scaled)
-        return g;
+        return;
+    float *y = *room, scale = rt_scaler_scale(run);
+    const float *g = rt_look(run, o->data, p->n * (int64_t)sizeof *g);
     for (int64_t i = 0; i < p->n; i++)
         y[i] = g[i] / scale;
+    rt_looked(g);
     *room += p->n;
-    return y;
+    o->data = y;
+    o->of = NULL;
 }
 
 int
@@ -380,7 +400,7 @@ rt_gradients_save(const rt_run *run, const char *path)
         rt_st_out *o = &out[n++];
         bool torch;
         o->name = rt_public_name(param, &torch);
-        o->data = true_gradient(run, param, &room);
+        true_gradient(run, param, &room, o);
         o->rank = param->rank;
         o->transposed = torch && param->transposed && param->rank == 2;
         for (int d = 0; d < o->rank; d++)

@@ -1,8 +1,8 @@
 /* weights.c -- the flat buffers of the program and their first contents.
  *
- * All memory of the program is one allocation: class by class (weights, gradients, optimizer
- * state, ..) the buffers of all units, then the arena; run->base[class][unit] points into
- * it. base.safetensors is read straight to its place, so no tensor is in memory twice; in the
+ * All memory of the program on its device is one allocation: class by class (weights,
+ * gradients, optimizer state, ..) the buffers of all units, then the arena, the inputs and what
+ * the device's part wants; run->base[class][unit] points into it. base.safetensors is read straight to its place, so no tensor is in memory twice; in the
  * order of the file, so that its hash is known when all is read.
  */
 #include "host_int.h"
@@ -19,11 +19,10 @@ rt_precision(const rt_program *p)
     return p->compute == RT_BF16 ? "bf16" : p->compute == RT_F16 ? "fp16" : "fp32";
 }
 
-static int64_t
-aligned(const rt_program *p, int64_t bytes)
+int64_t
+rt_aligned(const rt_program *p, int64_t bytes)
 {
-    int64_t to = p->align > RT_ALIGN ? p->align : RT_ALIGN;
-    return (bytes + to - 1) / to * to;
+    return (bytes + p->align - 1) / p->align * p->align;
 }
 
 int64_t
@@ -31,41 +30,95 @@ rt_class_bytes(const rt_program *p, rt_class c)
 {
     int64_t bytes = 0;
     for (int u = 0; u < p->nunit; u++)
-        bytes += aligned(p, p->unit_bytes[u][c]);
+        bytes += rt_aligned(p, p->unit_bytes[u][c]);
     return bytes;
 }
 
 int64_t
-rt_weights_bytes(const rt_program *p, unsigned classes)
+rt_memory_bytes(const rt_program *p, unsigned classes)
 {
-    int64_t bytes = aligned(p, p->arena_bytes);
+    int64_t bytes = rt_aligned(p, p->arena_bytes) + rt_inputs_bytes(p);
     for (int c = 0; c < RT_NCLASSES; c++)
         bytes += classes >> c & 1 ? rt_class_bytes(p, (rt_class)c) : 0;
-    return bytes;
+    return bytes + rt_aligned(p, rt_device_bytes(p));
+}
+
+/* ---- memory ---- */
+
+typedef struct buffer { /* a part of the memory, for the message that it does not fit */
+    const char *what, *unit;
+    int64_t bytes;
+} buffer;
+
+static int
+by_size(const void *a, const void *b)
+{
+    int64_t x = ((const buffer *)a)->bytes, y = ((const buffer *)b)->bytes;
+    return (x < y) - (x > y);
+}
+
+/* "activations 3.0 GB, gradients of h.0 1.0 GB, .." */
+static void
+put_largest(rt_text *t, const rt_program *p, unsigned classes)
+{
+    static const char *const what[RT_NCLASSES] = {
+        [RT_TRAIN] = "trained weights",         [RT_GRAD] = "gradients",
+        [RT_STATE_M] = "optimizer's averages",  [RT_STATE_V] = "optimizer's squares",
+        [RT_FROZEN] = "frozen weights",         [RT_CONST] = "constants",
+        [RT_IMAGE] = "weights to compute with", [RT_SCALER] = "loss scaler"};
+    enum { SHOWN = 4 };
+    buffer *b = rt_new((size_t)p->nunit * RT_NCLASSES + 2, sizeof *b);
+    int n = 0;
+    b[n++] = (buffer){"activations", NULL, p->arena_bytes};
+    b[n++] = (buffer){"inputs", NULL, rt_inputs_bytes(p)};
+    for (int c = 0; c < RT_NCLASSES; c++)
+        for (int u = 0; u < p->nunit && classes >> c & 1; u++)
+            b[n++] = (buffer){what[c], p->unit[u], p->unit_bytes[u][c]};
+    qsort(b, (size_t)n, sizeof *b, by_size);
+    for (int i = 0; i < n && i < SHOWN && b[i].bytes; i++)
+        rt_putf(t, "%s%s%s%s %s", i ? ", " : "", b[i].what, b[i].unit ? " of " : "",
+                b[i].unit ? b[i].unit : "", rt_bytes_text((double)b[i].bytes));
+    free(b);
+}
+
+static int
+no_memory(const rt_program *p, unsigned classes, int64_t bytes, int64_t free_bytes)
+{
+    rt_text largest = {0};
+    if (!rt_unified)
+        put_largest(&largest, p, classes);
+    int code = rt_fail(
+        RT_USER,
+        "needs %s of %smemory, but %s are free%s%s\ncompile with a smaller --batch "
+        "or --seq, or with --lora-r",
+        rt_bytes_text((double)bytes), rt_unified ? "" : "device ",
+        rt_bytes_text((double)free_bytes), largest.n ? "\nthe largest are: " : "",
+        largest.n ? largest.s : "");
+    free(largest.s);
+    return code;
 }
 
 int
 rt_weights_new(rt_run *run, unsigned classes)
 {
     const rt_program *p = run->program;
-    int64_t bytes = rt_weights_bytes(p, classes), free_bytes = rt_free_memory();
+    int64_t bytes = rt_memory_bytes(p, classes);
+    int64_t free_bytes = rt_unified ? rt_free_memory() : rt_free_bytes();
     bool fits = !free_bytes || bytes <= free_bytes;
     char *at = fits ? rt_alloc((size_t)bytes) : NULL;
     if (!at)
-        return rt_fail(
-            RT_USER,
-            "needs %s of memory, but %s are free\ncompile with a smaller --batch "
-            "or --seq, or with --lora-r",
-            rt_bytes_text((double)bytes), rt_bytes_text((double)free_bytes));
+        return no_memory(p, classes, bytes, free_bytes);
     for (int c = 0; c < RT_NCLASSES; c++) {
         run->base[c] = rt_new((size_t)p->nunit, sizeof(char *));
         for (int u = 0; u < p->nunit && classes >> c & 1; u++) {
             run->base[c][u] = at;
-            at += aligned(p, p->unit_bytes[u][c]);
+            at += rt_aligned(p, p->unit_bytes[u][c]);
         }
     }
     run->arena = at;
-    return RT_OK;
+    at += rt_aligned(p, p->arena_bytes);
+    run->device = at + rt_inputs_bytes(p);
+    return rt_inputs_new(run, at);
 }
 
 void
@@ -73,6 +126,7 @@ rt_weights_free(rt_run *run)
 {
     for (int c = 0; c < RT_NCLASSES; c++)
         free(run->base[c]);
+    rt_inputs_free(run);
 }
 
 static void *
@@ -179,9 +233,7 @@ read_stored(const rt_run *run, const rt_st *st, stored *s, int n)
     qsort(s, (size_t)n, sizeof *s, by_place);
     for (int i = 0; i < n && !code; i++) {
         void *to = rt_param_data(run, s[i].param);
-        code = rt_st_read(st, s[i].tensor, 0, to, s[i].tensor->bytes);
-        if (!code)
-            XXH3_64bits_update(hash, to, s[i].tensor->bytes);
+        code = rt_st_load(run, st, s[i].tensor, to, hash);
     }
     if (!code)
         code = check_hash(st, XXH3_64bits_digest(hash));
@@ -232,11 +284,13 @@ is_as_stored(const rt_run *run, const rt_st *st, const rt_param *p)
     enum { PART = 1 << 20 };
     const rt_st_tensor *t = rt_st_find(st, p->name);
     bool same = t && t->bytes == rt_param_bytes(p);
-    const char *here = rt_param_data(run, p);
+    const char *there = rt_param_data(run, p);
     char *part = rt_new(PART, 1);
     for (uint64_t at = 0; same && at < t->bytes; at += PART) {
         uint64_t n = t->bytes - at < PART ? t->bytes - at : PART;
-        same = !rt_st_read(st, t, at, part, n) && !memcmp(part, here + at, n);
+        const char *here = rt_look(run, there + at, (int64_t)n);
+        same = !rt_st_read(st, t, at, part, n) && !memcmp(part, here, n);
+        rt_looked(here);
     }
     free(part);
     return same;
@@ -271,9 +325,15 @@ rt_weights_load(rt_run *run, const char *dir, uint64_t seed)
     int code = rt_beside(path);
     if (!code)
         code = load_file(run, path);
-    for (int i = 0; i < p->nparam && !code; i++)
-        if (p->param[i].init != RT_INIT_FILE)
-            rt_init_fill(&p->param[i], seed, rt_param_data(run, &p->param[i]));
+    for (int i = 0; i < p->nparam && !code; i++) {
+        const rt_param *param = &p->param[i];
+        int64_t bytes = (int64_t)rt_param_bytes(param);
+        if (param->init == RT_INIT_FILE)
+            continue;
+        float *x = rt_edit(run, rt_param_data(run, param), bytes);
+        rt_init_fill(param, seed, x);
+        rt_edited(run, rt_param_data(run, param), x, bytes);
+    }
     free(path);
     return code;
 }

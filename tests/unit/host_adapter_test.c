@@ -95,7 +95,8 @@ spoil(const char *dir, int k, int element)
     for (int i = 0; i < st.n; i++) {
         const rt_st_tensor *from = &st.tensor[i];
         NEED(from->count <= 24 && rt_st_read_f32(&st, from, x[i]) == RT_OK);
-        t[i] = (rt_st_out){from->name, 2, {from->dim[0], from->dim[1]}, x[i], false};
+        t[i] =
+            (rt_st_out){from->name, 2, {from->dim[0], from->dim[1]}, x[i], false, NULL};
     }
     x[k][element] = 1e-3f;
     NEED(rt_st_write(toy_path(path), t, st.n, true) == RT_OK);
@@ -365,7 +366,8 @@ TEST(missing_and_extra_tensors)
     static const float two[2] = {1, 2};
     open_whole();
     NEED(save("few") == RT_OK);
-    rt_st_out t[] = {{"base_model.model.l.9.query.lora_A.weight", 1, {2}, two, false}};
+    rt_st_out t[] = {
+        {"base_model.model.l.9.query.lora_A.weight", 1, {2}, two, false, NULL}};
     NEED(rt_st_write(toy_path("few/adapter_model.safetensors"), t, 1, true) == RT_OK);
     CHECK(load("few") == RT_USER);
     TOY_HEARD("lora_B of l.9.query is missing");

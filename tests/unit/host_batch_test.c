@@ -59,7 +59,7 @@ fill(const char *task, const char *text, int64_t n)
     char error[256];
     run = (rt_run){.program = &p};
     NEED(rt_device_open(&p, &run.compute, error, sizeof error));
-    rt_inputs_new(&run);
+    rt_inputs_new(&run, rt_alloc((size_t)rt_inputs_bytes(&p)));
     NEED(rt_batch_fill(&run, &d, (int64_t[]){0, 1}, n) >= 0);
 }
 

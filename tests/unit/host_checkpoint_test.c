@@ -446,7 +446,7 @@ TEST(nothing_is_loaded_before_all_is_checked)
     rt_manifest *m = rt_checkpoint_check(bench_path("%s/checkpoint-2", dir), why);
     NEED(m != NULL);
     float x[3] = {0};
-    rt_st_out t = {"fc.bias.m", 1, {3}, x, false};
+    rt_st_out t = {"fc.bias.m", 1, {3}, x, false, NULL};
     rt_file f;
     rt_file_open(&f, path);
     rt_file_tensors(&f, &t, 1, false);

@@ -449,7 +449,7 @@ TEST(a_file_that_changes_under_a_run_is_an_error)
     TOY_HEARD("c.bin has changed since the trainer started");
     rt_program p = toy_program();
     rt_run run = {.program = &p};
-    rt_inputs_new(&run);
+    rt_inputs_new(&run, rt_alloc((size_t)rt_inputs_bytes(&p)));
     toy_listen();
     CHECK(rt_batch_fill(&run, &d, (int64_t[]){0, 1}, 2) == -1);
     toy_heard();

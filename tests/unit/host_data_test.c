@@ -55,7 +55,7 @@ batch(int input, int64_t a, int64_t b)
 {
     static char text[256];
     rt_run run = {.program = &p};
-    rt_inputs_new(&run);
+    rt_inputs_new(&run, rt_alloc((size_t)rt_inputs_bytes(&p)));
     rt_batch_fill(&run, &d, (int64_t[]){a, b}, b < 0 ? 1 : 2);
     const rt_input *in = &p.input[input];
     int n = (int)(in->dim[0] * (in->rank > 1 ? in->dim[1] : 1));
@@ -224,7 +224,7 @@ TEST(values_of_a_regression)
     CHECK(isnan(rt_data_value(&d, 1, 0)) && rt_data_value(&d, 1, 1) == 7);
     CHECK(isnan(rt_data_value(&d, 2, 0)) && isnan(rt_data_value(&d, 3, 1)));
     rt_run run = {.program = &p};
-    rt_inputs_new(&run);
+    rt_inputs_new(&run, rt_alloc((size_t)rt_inputs_bytes(&p)));
     CHECK(rt_batch_fill(&run, &d, (int64_t[]){1}, 1) == 1);
     const float *v = run.input[1];
     CHECK(isnan(v[0]) && v[1] == 7 && isnan(v[2]) && isnan(v[3]));

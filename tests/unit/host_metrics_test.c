@@ -35,7 +35,8 @@ rig_open(rig *r, bool regression)
                            .eval_value_at = regression ? 64 : -1}};
     r->program.input = &r->in;
     r->input[0] = regression ? (void *)r->values : (void *)r->targets;
-    r->run = (rt_run){.program = &r->program, .arena = r->arena, .input = r->input};
+    r->run =
+        (rt_run){.program = &r->program, .arena = r->arena, .host_input = r->input};
 }
 
 static double

@@ -25,9 +25,9 @@ program_folder(start s)
     for (int i = 0; i < 12; i++)
         fc[i] = i == s.at ? s.odd : s.fc * (0.1f * (float)(i % 5) - 0.2f);
     mkdir(toy_path("prog"), 0777);
-    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb, false},
-                     {"fc.weight", 2, {4, 3}, fc, false},
-                     {"fc.bias", 1, {3}, bias0, false}};
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb, false, NULL},
+                     {"fc.weight", 2, {4, 3}, fc, false, NULL},
+                     {"fc.bias", 1, {3}, bias0, false, NULL}};
     NEED(toy_base(toy_path("prog/base.safetensors"), t, 3) == RT_OK);
     toy_write("prog/template.onnx", "0123456789");
     toy_write("prog/template.json", "{\"size\": 10, \"holes\": []}");

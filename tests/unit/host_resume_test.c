@@ -22,9 +22,9 @@ program_folder(void)
                                   0.7f, -0.8f, 0.9f, -1.1f, 0.2f,  0.3f};
     static const float fc[12] = {0.3f, -0.1f, 0.2f, 0.5f, 0.4f, -0.3f}, bias[3] = {0};
     mkdir(toy_path("prog"), 0777);
-    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb, false},
-                     {"fc.weight", 2, {4, 3}, fc, false},
-                     {"fc.bias", 1, {3}, bias, false}};
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb, false, NULL},
+                     {"fc.weight", 2, {4, 3}, fc, false, NULL},
+                     {"fc.bias", 1, {3}, bias, false, NULL}};
     NEED(toy_base(toy_path("prog/base.safetensors"), t, 3) == RT_OK);
     toy_write("prog/template.onnx", "0123456789");
     toy_write("prog/template.json",

@@ -12,7 +12,8 @@ static const float six[] = {1, 2, 3, 4, 5, 6};
 static const char *
 write_two(const char *name)
 {
-    rt_st_out t[] = {{"b", 2, {3, 2}, six, true}, {"a", 1, {6}, six, false}};
+    rt_st_out t[] = {{"b", 2, {3, 2}, six, true, NULL},
+                     {"a", 1, {6}, six, false, NULL}};
     const char *path = toy_path(name);
     NEED(rt_st_write(path, t, 2, true) == RT_OK);
     return path;
@@ -42,7 +43,7 @@ TEST(large_transposes_are_streamed_right)
     float *x = malloc(sizeof(float) * R * C), *y = malloc(sizeof(float) * R * C);
     for (int i = 0; i < R * C; i++)
         x[i] = (float)i;
-    rt_st_out t = {"w", 2, {R, C}, x, true}; /* x is [C,R] */
+    rt_st_out t = {"w", 2, {R, C}, x, true, NULL}; /* x is [C,R] */
     NEED(rt_st_write(toy_path("large"), &t, 1, false) == RT_OK);
     rt_st st;
     NEED(rt_st_open(&st, toy_path("large")) == RT_OK);
@@ -168,8 +169,8 @@ TEST(initial_tensors_are_all_or_nothing)
     rt_program p = toy_program();
     rt_run run = {.program = &p};
     NEED(rt_weights_new(&run, 1 << RT_TRAIN) == RT_OK);
-    rt_st_out t[] = {{"fc.bias", 1, {3}, six, false},
-                     {"fc.weight", 2, {2, 3}, six, false}};
+    rt_st_out t[] = {{"fc.bias", 1, {3}, six, false, NULL},
+                     {"fc.weight", 2, {2, 3}, six, false, NULL}};
     NEED(rt_st_write(toy_path("half_right"), t, 2, true) == RT_OK);
     toy_listen();
     CHECK(rt_tensors_load(&run, toy_path("half_right")) == RT_USER);
@@ -220,7 +221,7 @@ TEST(a_full_disk_leaves_the_old_file)
 {
     const char *path = write_two("kept");
     float *big = calloc(1 << 20, sizeof *big);
-    rt_st_out t = {"big", 1, {1 << 20}, big, false};
+    rt_st_out t = {"big", 1, {1 << 20}, big, false, NULL};
     struct rlimit old, small;
     getrlimit(RLIMIT_FSIZE, &old);
     small = (struct rlimit){1 << 16, old.rlim_max};

@@ -23,9 +23,9 @@ static const char *
 program_folder(void)
 {
     mkdir(toy_path("prog"), 0777);
-    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false},
-                     {"fc.weight", 2, {4, 3}, fc0, false},
-                     {"fc.bias", 1, {3}, bias0, false}};
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false, NULL},
+                     {"fc.weight", 2, {4, 3}, fc0, false, NULL},
+                     {"fc.bias", 1, {3}, bias0, false, NULL}};
     NEED(toy_base(toy_path("prog/base.safetensors"), t, 3) == RT_OK);
     toy_write("prog/template.onnx", "0123456789");
     toy_write("prog/template.json",
@@ -206,7 +206,7 @@ TEST(gradients_are_those_of_the_loss)
         float moved[12];
         memcpy(moved, fc0, sizeof moved);
         moved[5] += side ? 0.05f : -0.05f;
-        rt_st_out one = {"onnx::MatMul_7", 2, {4, 3}, moved, false};
+        rt_st_out one = {"onnx::MatMul_7", 2, {4, 3}, moved, false, NULL};
         rt_st_write(toy_path("moved"), &one, 1, false);
         CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "2",
                   "--init-tensors", (char *)toy_path("moved"), "--overwrite-output-dir",
@@ -268,8 +268,8 @@ TEST(training_goes_on_from_saved_tensors)
               (char *)toy_path("second")) == 0);
     CHECK(logged("second", 0, "loss") < logged("first", 0, "loss"));
     static const float x[2] = {0};
-    rt_st_out none = {"fc.weigth", 1, {2}, x, false},
-              bent = {"fc.bias", 1, {2}, x, false};
+    rt_st_out none = {"fc.weigth", 1, {2}, x, false, NULL},
+              bent = {"fc.bias", 1, {2}, x, false, NULL};
     rt_st_write(toy_path("none"), &none, 1, false);
     rt_st_write(toy_path("bent"), &bent, 1, false);
     CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("none"), "--output-dir",
@@ -279,7 +279,7 @@ TEST(training_goes_on_from_saved_tensors)
     CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("bent"), "--output-dir",
               (char *)toy_path("bent_out")) == RT_USER);
     TOY_HEARD("'fc.bias' is [2], but the program has [3]");
-    rt_st_out far = {"decoder.block.7", 1, {2}, x, false};
+    rt_st_out far = {"decoder.block.7", 1, {2}, x, false, NULL};
     rt_st_write(toy_path("far"), &far, 1, false);
     CHECK(RUN(COMMON, "--init-tensors", (char *)toy_path("far"), "--output-dir",
               (char *)toy_path("far_out")) == RT_USER);
@@ -472,7 +472,7 @@ TEST(a_foreign_folder_is_refused)
     char *argv[] = {"trainer", "--train-data", (char *)train_rows(), "--output-dir",
                     (char *)toy_path("foreign")};
     program_folder();
-    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false}};
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false, NULL}};
     toy_base(toy_path("prog/base.safetensors"), t, 1);
     toy_listen();
     CHECK(rt_host_main(5, argv, &p, toy_path("prog")) == RT_USER);
@@ -548,9 +548,9 @@ TEST(damaged_weights_are_no_start)
     }
     CHECK(damaged > 20 && fine < 5);
     free(path);
-    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false},
-                     {"fc.weight", 2, {4, 3}, fc0, false},
-                     {"fc.bias", 1, {3}, bias0, false}};
+    rt_st_out t[] = {{"emb.weight", 2, {8, 4}, emb0, false, NULL},
+                     {"fc.weight", 2, {4, 3}, fc0, false, NULL},
+                     {"fc.bias", 1, {3}, bias0, false, NULL}};
     CHECK(rt_st_write(toy_path("prog/base.safetensors"), t, 3, false) == RT_OK);
     toy_listen();
     CHECK(rt_host_main(3, argv, &p, toy_path("prog")) == RT_USER);
