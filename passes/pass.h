@@ -19,6 +19,7 @@ enum pass_fact {
 typedef struct pass_target {
     const char *name; /* "cpu" */
     int64_t align;    /* of every buffer, bytes */
+    int64_t logits; /* bytes of a head's logits that may exist at a time; 0: task.c's */
     /* Bytes of library scratch space that op needs; -1: the op can't be lowered, *why. */
     int64_t (*scratch)(ef_ctx *, const ir_op *, const char **why);
     /* Can these two elementwise ops share a generated kernel? */

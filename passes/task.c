@@ -15,7 +15,7 @@
 #include "pass_int.h"
 #include "task_int.h"
 
-enum { LOGITS_BYTES = 64 << 20 }; /* that exist at a time, see head_ce */
+enum { LOGITS_BYTES = 64 << 20 }; /* that exist at a time, unless the target says */
 
 static const struct {
     const char *name;
@@ -216,11 +216,12 @@ choose_task(task *t)
 
 /* ---- the loss ---- */
 
-/* Rows of logits that exist at a time: about LOGITS_BYTES, all chunks of about one size. */
+/* Rows of logits that exist at a time, all chunks of about one size; see head_ce. */
 static int64_t
-chunk_rows(int64_t rows, int64_t columns)
+chunk_rows(const pass_target *target, int64_t rows, int64_t columns)
 {
-    int64_t most = LOGITS_BYTES / (4 * columns);
+    int64_t bytes = target && target->logits ? target->logits : LOGITS_BYTES;
+    int64_t most = bytes / (4 * columns);
     most = most < 1 ? 1 : most > rows ? rows : most;
     int64_t chunks = (rows + most - 1) / most;
     return (rows + chunks - 1) / chunks;
@@ -237,7 +238,8 @@ emit_head_ce(const task *t, ir_builder *b, ir_value *targets, ir_value *scale)
     if (linear->narg > 2)
         arg[4] = linear->arg[2];
     ir_attr attr[2] = {
-        ir_attr_i(IR_ATTR_chunk, chunk_rows(ir_type_count(type) / columns, columns)),
+        ir_attr_i(IR_ATTR_chunk,
+                  chunk_rows(t->pc->target, ir_type_count(type) / columns, columns)),
         ir_attr_i(IR_ATTR_tb, 1)};
     int nattr = 1 + (ir_attr_int(linear, IR_ATTR_tb, 0) != 0);
     return ir_insert(b, IR_OP_head_ce, "loss", linear->narg + 2, arg, nattr, attr, NULL,
