@@ -7,8 +7,8 @@
 #include "rt_cpu_int.h"
 
 enum {
-    COLS = 64,  /* columns that one task adds up: whole cache lines */
-    WIDE = 1024 /* columns of a sum beside its row */
+    COLS = 64, /* columns that one task adds up: whole cache lines */
+    ROWS = 64  /* rows of a low type, of which a task has the sums beside them */
 };
 
 void
@@ -75,25 +75,25 @@ add_rows(const rows_sum *s, int64_t c)
             add_columns(dx + row_at(s, j) * s->inner, s, j, at, n, s->type);
 }
 
-/* Where dx is of a low type, too, a row's sum is one of floats and rounded once: the first of
- * equal indices does it for all of them. */
+/* Where dx is of a low type, too, its rows are sums of floats, rounded once: a block of rows
+ * and a group of columns at a time, t-th of all. */
 static void
-sum_row(const rows_sum *s, int64_t first)
+sum_block(const rows_sum *s, int64_t t)
 {
-    float sum[WIDE];
-    int64_t row = row_at(s, first), dx = s->dx_at + row * s->inner;
-    for (int64_t j = 0; j < first; j++)
-        if (row_at(s, j) == row)
-            return;
-    for (int64_t c = 0; c < s->inner; c += WIDE) {
-        int64_t n = rt_min(WIDE, s->inner - c);
-        memset(sum, 0, sizeof sum);
-        for (int64_t j = first; j < s->m; j++)
-            if (row_at(s, j) == row)
-                add_columns(sum, s, j, c, n, s->type);
-        for (int64_t k = 0; k < n; k += VW)
-            v_store_as_to(s->dx, dx + c + k, v_load(sum + k), n - k, s->type);
+    int64_t groups = (s->inner + COLS - 1) / COLS;
+    int64_t c = t % groups * COLS, n = rt_min(COLS, s->inner - c);
+    int64_t first = t / groups * ROWS, rows = rt_min(ROWS, s->n - first);
+    float sum[ROWS][COLS];
+    memset(sum, 0, (size_t)rows * sizeof *sum);
+    for (int64_t j = 0; j < s->m; j++) {
+        int64_t row = row_at(s, j) - first;
+        if (row >= 0 && row < rows)
+            add_columns(sum[row], s, j, c, n, s->type);
     }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < n; k += VW)
+            v_store_as_to(s->dx, s->dx_at + (first + i) * s->inner + c + k,
+                          v_load(sum[i] + k), n - k, s->type);
 }
 
 void
@@ -130,9 +130,11 @@ void
 rt_gather_grad(rt_stream *s, void *to, const void *from, const int64_t *idx,
                int64_t outer, int64_t n, int64_t inner, int64_t m, rt_dtype type)
 {
-    int64_t parts = type == RT_F32 ? (inner + COLS - 1) / COLS : m;
-    rt_zero(s, to, outer * n * inner * v_bytes(type));
-    int team = rt_team(s, outer * m * inner);
+    int64_t groups = (inner + COLS - 1) / COLS;
+    int64_t parts = type == RT_F32 ? groups : groups * ((n + ROWS - 1) / ROWS);
+    if (type == RT_F32)
+        rt_zero(s, to, outer * n * inner * (int64_t)sizeof(float));
+    int team = rt_team(s, outer * (m + n) * inner);
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t t = 0; t < outer * parts; t++) {
         int64_t o = t / parts;
@@ -140,6 +142,6 @@ rt_gather_grad(rt_stream *s, void *to, const void *from, const int64_t *idx,
         if (type == RT_F32)
             add_rows(&sum, t % parts);
         else
-            sum_row(&sum, t % parts);
+            sum_block(&sum, t % parts);
     }
 }
