@@ -16,6 +16,7 @@
 
 #include "../ir/config.h"
 #include "clang_lib.h"
+#include "emitted.h"
 
 enum { SHOWN = 4, FLAGS = 64, LONG = 240, SOURCE_BYTES = 1 << 28 };
 
@@ -74,75 +75,10 @@ base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* ---- the line of the IR ---- */
-
-/* Start of line n of text, counted from 1; NULL: it has fewer. */
-static const char *
-line_at(const char *text, unsigned n)
-{
-    while (text && --n) {
-        text = strchr(text, '\n');
-        text = text ? text + 1 : NULL;
-    }
-    return text;
-}
-
 static const char *
 skip_space(const char *s)
 {
     return s + strspn(s, " ");
-}
-
-/* A comment as cg_comment() writes it, unfolded. */
-static const char *
-comment_text(ef_arena *a, const char *s)
-{
-    ef_buf b = {.arena = a};
-    const char *end = strstr(s, "*/");
-    for (s += 2; s < end;) {
-        size_t n = strcspn(s, "\n");
-        n = s + n > end ? (size_t)(end - s) : n;
-        ef_putn(&b, s, n);
-        s = skip_space(s + n + 1);
-        s += *s == '*' && s < end;
-    }
-    while (b.n && isspace((unsigned char)b.s[b.n - 1]))
-        b.s[--b.n] = 0;
-    return b.n ? skip_space(b.s) : "";
-}
-
-/* Is a comment a line of the IR? It has names of values. */
-static bool
-is_ir(const char *s)
-{
-    const char *end = strstr(s, "*/");
-    for (; s < end; s++)
-        if ((*s == '%' || *s == '$') && s[-1] == ' ' && isalnum((unsigned char)s[1]))
-            return true;
-    return false;
-}
-
-/* The line of the IR that the code in line n was written for: it stands above. "": none. */
-static const char *
-ir_line(ef_arena *a, const char *text, unsigned n)
-{
-    const char *found = NULL, *stop = line_at(text, n);
-    for (const char *p = text; p && p < stop; p = strchr(p, '\n')) {
-        const char *s = skip_space(p + (*p == '\n'));
-        if (s < stop && !strncmp(s, "/* ", 3) && is_ir(s))
-            found = s;
-        p = p + (*p == '\n');
-    }
-    return found ? comment_text(a, found) : "";
-}
-
-/* The ONNX node that a line of the IR names; NULL: none. */
-static const char *
-onnx_node(ef_arena *a, const char *ir)
-{
-    const char *s = strstr(ir, "!\"");
-    const char *end = s ? strchr(s + 2, '"') : NULL;
-    return end ? ef_strndup(a, s + 2, (size_t)(end - s - 2)) : NULL;
 }
 
 /* ---- what clang says ---- */
@@ -193,10 +129,10 @@ starts_statement(const char *text, const char *s)
 static const char *
 statement_at(ef_arena *a, const char *text, unsigned n)
 {
-    const char *s = line_at(text, n);
+    const char *s = cg_line_at(text, n);
     ef_buf b = {.arena = a};
-    while (s && n > 1 && !starts_statement(text, s) && *line_at(text, n - 1) != '#')
-        s = line_at(text, --n);
+    while (s && n > 1 && !starts_statement(text, s) && *cg_line_at(text, n - 1) != '#')
+        s = cg_line_at(text, --n);
     for (s = s ? skip_space(s) : ""; *s && b.n < LONG; s++) {
         ef_putn(&b, *s == '\n' ? " " : s, 1);
         if (*s == ';' || *s == '{')
@@ -283,11 +219,11 @@ show(const parse *p, CXTranslationUnit unit, CXDiagnostic d)
     size_t n;
     place at = emitted_place(p, d);
     const char *text = *at.file ? ef_read_file(a, at.file, SOURCE_BYTES, &n) : NULL;
-    const char *ir = text ? ir_line(a, text, at.line) : "";
+    const char *ir = text ? cg_ir_above(a, text, cg_line_at(text, at.line)) : "";
     const char *code = text ? statement_at(a, text, at.line) : "";
     const char *what = said(p, d);
     search s = find_declaration(p, unit, code);
-    ef_error(ctx, onnx_node(a, ir), E_CG_CHECK,
+    ef_error(ctx, cg_onnx_node(a, ir), E_CG_CHECK,
              *at.file ? ef_printf(a, "%s:%u", base_name(at.file), at.line)
                       : base_name(p->path),
              what);
