@@ -16,6 +16,7 @@ extern "C" {
 
 typedef struct rtc_gemms rtc_gemms;   /* descriptors and algorithms, gemm_lt.cu */
 typedef struct rtc_graphs rtc_graphs; /* of the program's parts, graph.cu */
+typedef struct rtc_comm rtc_comm;     /* between ranks, comm.cu */
 
 /* rt_hyper and what follows from it, as kernels of an update read it; uploaded before each. */
 typedef struct rtc_hyper {
@@ -24,16 +25,23 @@ typedef struct rtc_hyper {
     int32_t sgd, nesterov, decay_all;
 } rtc_hyper;
 
+enum { RTC_MARKS = 64 };
+
 struct rt_stream {
     const rt_program *program;
-    cudaStream_t stream;
-    int at[RT_NSYMS];
+    cudaStream_t stream;          /* compute: all but collectives */
+    cudaStream_t gather, scatter; /* of collectives */
+    cudaEvent_t event[RTC_MARKS]; /* of the last marks */
+    int64_t marks;
+    int at[RT_NSYMS]; /* sizes of the micro-batch: indices into program->size */
     rtc_gemms *gemms;
     rtc_graphs *graphs;
+    rtc_comm *comm; /* NULL: one rank */
     char *device; /* rt_run.device once rt_prepare() ran: the parts below lie in it */
     rt_tally *tally;
     rtc_hyper *hyper; /* device */
-    double *partial;  /* device: rtc_partials() of sums that one kernel leaves for the next */
+    double *
+        partial; /* device: rtc_partials() of sums that one kernel leaves for the next */
     cudaDeviceProp card;
 };
 
@@ -51,7 +59,8 @@ rtc_partials(const rt_program *p)
 {
     int64_t n = 0, least = 2 * RTC_LOSS_GROUPS;
     for (int u = 0; u < p->nunit; u++)
-        n += rtc_blocks(p->unit_bytes[u][RT_GRAD] / (int64_t)sizeof(float), RTC_NORM_BLOCK);
+        n += rtc_blocks(p->unit_bytes[u][RT_GRAD] / (int64_t)sizeof(float),
+                        RTC_NORM_BLOCK);
     return n < least ? least : n;
 }
 
@@ -120,6 +129,14 @@ rtc_block_max(float x, float *shared)
     __syncthreads();
     return rtc_warp_max(lane < warps ? shared[lane] : -INFINITY);
 }
+
+/* ---- device.cu, graph.cu ---- */
+
+/* The stream's parts of rt_run.device: rt_device_bytes(). */
+void rtc_device_bind(rt_stream *, char *device);
+void rtc_graphs_free(rt_stream *);
+/* "; 3 graphs of .."; nothing before rt_prepare(). */
+void rtc_graphs_text(const rt_stream *, char *text, size_t n);
 
 /* ---- products (gemm_lt.cu) ---- */
 

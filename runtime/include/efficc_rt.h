@@ -297,6 +297,8 @@ extern const bool rt_unified;
  * what needs no memory of the program. false: *error says why, and what to do. */
 bool rt_device_open(const rt_program *, rt_stream **compute, char *error, size_t n);
 void rt_device_close(rt_stream *); /* waits; frees what the device part made */
+/* Which device it is and what was prepared, for the report; "": there is nothing to say. */
+void rt_device_text(const rt_stream *, char *text, size_t n);
 /* Bytes of device memory that its own part needs for the program, a multiple of RT_ALIGN;
  * rt_run.device points to them. */
 int64_t rt_device_bytes(const rt_program *);
@@ -379,11 +381,12 @@ rt_scan rt_scan_floats(rt_stream *, const void *x, rt_dtype, int64_t n);
  * buffer, nothing moves, and a future is complete at once. */
 struct rt_future {
     bool pending; /* started, and not yet waited for */
+    void *event;  /* CUDA, several ranks: when it is complete */
 };
 /* Every rank has its own part of buf; afterwards all parts. bytes: of the whole buffer. */
 void rt_all_gather(rt_stream *, rt_future *, void *buf, int64_t bytes);
-/* Afterwards this rank's part of buf holds the sum over ranks, in order 0..N-1, of that part;
- * n: elements of the whole buffer. */
+/* Afterwards this rank's part of buf holds the sum over ranks of that part, in an order that is
+ * the same each time; the other parts hold anything. n: elements of the whole buffer. */
 void rt_reduce_scatter(rt_stream *, rt_future *, float *buf, int64_t n);
 void rt_wait(rt_stream *,
              rt_future *); /* a future that is not pending: returns at once */
