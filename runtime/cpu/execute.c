@@ -22,6 +22,14 @@ rt_prepare(rt_run *run, char *error, size_t n)
     return true;
 }
 
+void
+rt_device_text(const rt_stream *s, char *text, size_t n)
+{
+    (void)s;
+    if (n)
+        *text = 0;
+}
+
 static void
 tally_update(const rt_run *run, rt_tally *t)
 {

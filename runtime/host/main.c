@@ -272,10 +272,14 @@ try_gradients(const host *h)
 static int
 prepare_device(host *h)
 {
-    char error[512] = "";
+    char text[512] = "";
     rt_hyper_set(&h->run, &h->opts);
-    return rt_prepare(&h->run, error, sizeof error) ? RT_OK
-                                                    : rt_fail(RT_USER, "%s", error);
+    if (!rt_prepare(&h->run, text, sizeof text))
+        return rt_fail(RT_USER, "%s", text);
+    rt_device_text(h->run.compute, text, sizeof text);
+    if (*text)
+        rt_say("device", "%s", text);
+    return RT_OK;
 }
 
 static int
