@@ -1,17 +1,19 @@
-/* attention_scratch.c -- space that attention wants on the CUDA device. */
+/* attention_scratch.c -- scratch space of the CUDA device's attention; part of efficc, too. */
 #include "scratch.h"
+
+enum { MOST_D = 256 }; /* largest head that fits into shared memory */
 
 int64_t
 rtc_attention_scratch(const rt_attn *a, int threads)
 {
-    (void)a, (void)threads;
-    return 0;
+    (void)threads;
+    return a->d <= MOST_D ? 0 : -1;
 }
 
-/* Of each query and head: the sum over the head of dy y. */
+/* delta [rows, heads] */
 int64_t
 rtc_attention_grad_scratch(const rt_attn *a, int threads)
 {
     (void)threads;
-    return a->batch * a->heads * a->seq * (int64_t)sizeof(float);
+    return a->d <= MOST_D ? a->batch * a->seq * a->heads * (int64_t)sizeof(float) : -1;
 }

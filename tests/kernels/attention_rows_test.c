@@ -9,7 +9,7 @@ typedef struct layout {
 } layout;
 
 static const layout layouts[] = {
-    {{1, 1, 1, 1, 4, false, true, 0, .cap = 0}, RIGHT, false},
+    {{5, 2, 1, 1, 4, false, true, 0, .cap = 0}, RIGHT, false},
     {{6, 33, 3, 3, 20, false, true, 0, .cap = 0}, RIGHT, false},
     {{6, 33, 3, 3, 20, false, true, 0, .cap = 0}, LEFT, true},
     {{7, 40, 2, 2, 32, true, true, 0, .cap = 0}, HOLES, false},
@@ -189,6 +189,37 @@ lower(rows *r, rt_dtype t)
     return low;
 }
 
+/* Is got [n] what the floats are, rounded? A device multiplies weights in the low type, so
+ * there it is close to it: within 3 units in the last place of the largest. */
+static void
+check_low(const void *got, const float *want, int64_t n, rt_dtype t)
+{
+#ifdef KT_DEVICE
+    double *x = kt_doubles(n), most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (double)want[i];
+        most = isfinite(x[i]) ? fmax(most, fabs(x[i])) : most;
+    }
+    double unit = t == RT_BF16 ? 0x1p-8 : 0x1p-11;
+    CHECK_NEAR(kt_error(kt_as_floats(got, n, t), x, n), 0, 3 * unit * most);
+#else
+    CHECK(kt_is_rounded(got, want, n, t));
+#endif
+}
+
+static void
+check_low_lse(const float *got, const float *want, int64_t n)
+{
+#ifdef KT_DEVICE
+    double *x = kt_doubles(n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (double)want[i];
+    CHECK_NEAR(kt_error(got, x, n), 0, 3e-6);
+#else
+    CHECK(!memcmp(got, want, (size_t)n * sizeof *got));
+#endif
+}
+
 TEST(low_types_are_the_float_results_rounded)
 {
     static const rt_dtype types[] = {RT_BF16, RT_F16};
@@ -199,11 +230,11 @@ TEST(low_types_are_the_float_results_rounded)
         int64_t n = r.at.rows, ny = n * a->heads * a->d;
         results got = run(&low, t, NULL);
         results want = run(&r, RT_F32, kt_as_floats(got.y, ny, t));
-        CHECK(kt_is_rounded(got.y, want.y, ny, t));
-        CHECK(!memcmp(got.lse, want.lse, (size_t)(n * a->heads) * 4));
-        CHECK(kt_is_rounded(got.dq, want.dq, n * a->ldq, t));
-        CHECK(kt_is_rounded(got.dk, want.dk, n * a->ldk, t));
-        CHECK(kt_is_rounded(got.dv, want.dv, n * a->ldv, t));
+        check_low(got.y, want.y, ny, t);
+        check_low_lse(got.lse, want.lse, n * a->heads);
+        check_low(got.dq, want.dq, n * a->ldq, t);
+        check_low(got.dk, want.dk, n * a->ldk, t);
+        check_low(got.dv, want.dv, n * a->ldv, t);
         kt_done();
     }
 }
@@ -225,11 +256,11 @@ TEST(padded_low_types_are_the_float_results_rounded)
         rows low = lower(&r, types[i]);
         results got = run(&low, types[i], NULL);
         results want = run(&r, RT_F32, kt_as_floats(got.y, r.p.ny, types[i]));
-        CHECK(kt_is_rounded(got.y, want.y, r.p.ny, types[i]));
-        CHECK(!memcmp(got.lse, want.lse, (size_t)r.p.nlse * 4));
-        CHECK(kt_is_rounded(got.dq, want.dq, r.p.nq, types[i]));
-        CHECK(kt_is_rounded(got.dk, want.dk, r.p.nk, types[i]));
-        CHECK(kt_is_rounded(got.dv, want.dv, r.p.nk, types[i]));
+        check_low(got.y, want.y, r.p.ny, types[i]);
+        check_low_lse(got.lse, want.lse, r.p.nlse);
+        check_low(got.dq, want.dq, r.p.nq, types[i]);
+        check_low(got.dk, want.dk, r.p.nk, types[i]);
+        check_low(got.dv, want.dv, r.p.nk, types[i]);
         kt_done();
     }
 }
