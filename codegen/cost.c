@@ -395,7 +395,7 @@ cs_head(pricing *p, const ir_op *op, const rule *r)
     put(p, op,
         (cg_cost){.stage = "softmax",
                   .kind = r->kind,
-                  .kernels = (int)d.chunks,
+                  .kernels = (grad ? 2 : 1) * (int)d.chunks,
                   .bytes = grad ? n * (4 + 4 + d.element) : 4 * n,
                   .flop = 6 * n});
     if (!grad)
