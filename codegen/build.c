@@ -1,12 +1,13 @@
-/* build.c -- sources to an executable with the user's C compiler.
+/* build.c -- sources to an executable with the user's C compiler, and nvcc for a GPU.
  *
- * step.c is one long line of calls and gains nothing from optimisation; kernels.c holds the
- * loops. Both are compiled at the same time. What the compiler says goes to src/build.log,
- * which stays if it fails.
+ * step.c is one long line of calls and gains nothing from optimisation; kernels.c or
+ * kernels.cu holds the loops. Both are compiled at the same time. What the compilers say goes
+ * to src/build.log, which stays if one fails.
  * No shell is involved, so names of folders may hold anything.
  */
 #include "cg_int.h"
 #include "clang_check.h"
+#include "toolkit.h"
 
 #include <errno.h>
 #include <spawn.h>
@@ -19,8 +20,10 @@ enum { LINES_SHOWN = 8, LOG_BYTES = 1 << 20 };
 /* Flags beside --cflags. Never -ffast-math: it breaks infinities. */
 static const char fixed_flags[] =
     "-std=c11 -fopenmp -fno-math-errno -fno-trapping-math -Wall";
+/* Of nvcc, likewise. What ptxas says of registers is for cuda_limits. */
+static const char nvcc_flags[] = "-std=c++17 -O3 -Xptxas -v -Xcompiler -Wall";
 
-typedef EF_VEC(char *) words;
+typedef cg_words words;
 
 typedef struct job { /* a compiler that runs */
     const char *what;
@@ -71,7 +74,11 @@ start(ef_ctx *ctx, job *j, const char *what, words *w)
         return true;
     ef_error(ctx, NULL, E_CG_BUILD,
              ef_printf(ctx->arena, "can not run '%s': %s", w->at[0], strerror(why)));
-    ef_hint(ctx, "--cc names the C compiler; --no-build leaves the sources uncompiled");
+    if (ctx->cfg->nvcc && !strcmp(w->at[0], ctx->cfg->nvcc))
+        ef_hint(ctx, "--nvcc names NVIDIA's compiler; --target cpu needs none");
+    else
+        ef_hint(ctx,
+                "--cc names the C compiler; --no-build leaves the sources uncompiled");
     fclose(j->log);
     j->log = NULL;
     return false;
@@ -117,9 +124,22 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
     return false;
 }
 
-/* cc FLAGS -c src/NAME.c -o src/NAME.o */
+/* The end of a command: -I INCLUDE -c src/NAME.SUFFIX -o src/NAME.o. Starts it. */
 static bool
-compile(ef_ctx *ctx, job *j, const char *src, const char *name, const char *flags)
+compile(ef_ctx *ctx, job *j, words *w, const char *src, const char *name)
+{
+    ef_arena *a = ctx->arena;
+    add_word(a, w, "-I");
+    add_word(a, w, EFFICC_RT_INCLUDE);
+    add_word(a, w, "-c");
+    add_word(a, w, ef_printf(a, "%s/%s", src, name));
+    add_word(a, w, "-o");
+    add_word(a, w, ef_printf(a, "%s/%.*s.o", src, (int)strcspn(name, "."), name));
+    return start(ctx, j, ef_strndup(a, name, strcspn(name, ".")), w);
+}
+
+static bool
+compile_c(ef_ctx *ctx, job *j, const char *src, const char *name, const char *flags)
 {
     words w = {0};
     ef_arena *a = ctx->arena;
@@ -128,13 +148,29 @@ compile(ef_ctx *ctx, job *j, const char *src, const char *name, const char *flag
     add_words(a, &w, fixed_flags);
     add_words(a, &w, flags);
     add_words(a, &w, EFFICC_RT_SAN);
-    add_word(a, &w, "-I");
-    add_word(a, &w, EFFICC_RT_INCLUDE);
-    add_word(a, &w, "-c");
-    add_word(a, &w, ef_printf(a, "%s/%s.c", src, name));
-    add_word(a, &w, "-o");
-    add_word(a, &w, ef_printf(a, "%s/%s.o", src, name));
-    return start(ctx, j, name, &w);
+    return compile(ctx, j, &w, src, name);
+}
+
+static bool
+compile_cuda(ef_ctx *ctx, job *j, const char *src)
+{
+    words w = {0};
+    add_word(ctx->arena, &w, cg_nvcc(ctx));
+    add_words(ctx->arena, &w, nvcc_flags);
+    add_words(ctx->arena, &w, cg_arch_flags(ctx));
+    return compile(ctx, j, &w, src, "kernels.cu");
+}
+
+/* Each of the flags behind -Xcompiler. */
+static void
+add_host_flags(ef_arena *a, words *w, const char *flags)
+{
+    words host = {0};
+    add_words(a, &host, flags);
+    for (int i = 0; i < host.n; i++) {
+        add_word(a, w, "-Xcompiler");
+        add_word(a, w, host.at[i]);
+    }
 }
 
 static bool
@@ -142,15 +178,24 @@ link_trainer(ef_ctx *ctx, job *j, const char *src, const char *dir)
 {
     words w = {0};
     ef_arena *a = ctx->arena;
-    add_words(a, &w, ctx->cfg->cc);
-    add_words(a, &w, EFFICC_RT_SAN);
-    add_word(a, &w, "-fopenmp");
+    bool cuda = cg_is_cuda(ctx);
+    if (cuda) {
+        add_word(a, &w, cg_nvcc(ctx));
+        add_words(a, &w, cg_arch_flags(ctx));
+        add_host_flags(a, &w, EFFICC_RT_SAN);
+    } else {
+        add_words(a, &w, ctx->cfg->cc);
+        add_words(a, &w, EFFICC_RT_SAN);
+        add_word(a, &w, "-fopenmp");
+    }
     add_word(a, &w, "-o");
     add_word(a, &w, ef_printf(a, "%s/trainer", dir));
     add_word(a, &w, ef_printf(a, "%s/step.o", src));
     add_word(a, &w, ef_printf(a, "%s/kernels.o", src));
-    add_word(a, &w, EFFICC_RT_LIB);
-    add_words(a, &w, EFFICC_RT_LINK);
+    add_word(a, &w, cuda ? EFFICC_RT_CUDA_LIB : EFFICC_RT_LIB);
+    if (cuda)
+        cg_link_toolkit(ctx, cg_nvcc(ctx), &w);
+    add_words(a, &w, cuda ? EFFICC_RT_CUDA_LINK : EFFICC_RT_LINK);
     return start(ctx, j, "the link", &w);
 }
 
@@ -158,11 +203,37 @@ static bool
 build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_path)
 {
     job step, kernels, all;
-    bool one = compile(ctx, &step, src, "step", "-O1");
-    bool two = one && compile(ctx, &kernels, src, "kernels", "");
+    bool one = compile_c(ctx, &step, src, "step.c", "-O1");
+    bool two =
+        one && (cg_is_cuda(ctx) ? compile_cuda(ctx, &kernels, src)
+                                : compile_c(ctx, &kernels, src, "kernels.c", ""));
     bool ok = one && finish(ctx, &step, log, log_path);
     ok = two && finish(ctx, &kernels, log, log_path) && ok;
     return ok && link_trainer(ctx, &all, src, dir) && finish(ctx, &all, log, log_path);
+}
+
+bool
+cg_ready(ef_ctx *ctx)
+{
+    if (!cg_is_cuda(ctx) || !ctx->cfg->build)
+        return true;
+    if (!cg_nvcc(ctx)) {
+        ef_error(ctx, NULL, E_CG_BUILD, "no nvcc was found");
+        ef_hint(ctx, "--nvcc names it; scripts/setup.sh --cuda makes a toolkit; "
+                     "--target cpu needs none; --no-build leaves the sources");
+        return false;
+    }
+    if (ctx->cfg->nvcc || cg_has_cuda_runtime())
+        return true; /* who names an nvcc may name one that brings a runtime */
+    ef_error(ctx, NULL, E_CG_BUILD,
+             ef_printf(ctx->arena,
+                       "%s is not there: efficc was built without a toolkit",
+                       EFFICC_RT_CUDA_LIB));
+    ef_hint(ctx,
+            "with CUDA_HOME=%s build efficc again (cmake -DEFFICC_CUDA=ON); "
+            "--target cpu needs none; --no-build leaves the sources",
+            "FOLDER of a toolkit");
+    return false;
 }
 
 bool
@@ -171,10 +242,10 @@ cg_build(ef_ctx *ctx, const char *dir)
     ef_arena *a = ctx->arena;
     const char *src = ef_printf(a, "%s/src", dir);
     const char *log_path = ef_printf(a, "%s/build.log", src);
-    if (!cg_check_sources(ctx, src))
+    if (!cg_check_sources(ctx, src) || !ctx->cfg->build)
+        return !ctx->nbug;
+    if (!cg_ready(ctx))
         return false;
-    if (!ctx->cfg->build)
-        return true;
     FILE *log = fopen(log_path, "w");
     if (!log)
         return ef_error(ctx, NULL, E_CG_OUTPUT, log_path, strerror(errno));
@@ -197,24 +268,54 @@ for_make(ef_arena *a, const char *text)
     return b.s ? b.s : "";
 }
 
+/* What make knows of the target: the compiler of kernels, and of the whole. */
+static void
+put_kernel_rules(ef_ctx *ctx, ef_buf *b)
+{
+    if (!cg_is_cuda(ctx)) {
+        ef_puts(b, "\n../trainer: step.o kernels.o $(RT_LIB)\n"
+                   "\t$(CC) $(FLAGS) -o $@ step.o kernels.o $(RT_LIB) $(LIBS)\n"
+                   "\nkernels.o: kernels.c kernels.h\n"
+                   "\t$(CC) $(CFLAGS) $(FLAGS) -I $(RT_INCLUDE) -c kernels.c -o $@\n");
+        return;
+    }
+    words host = {0};
+    ef_arena *a = ctx->arena;
+    const char *nvcc = cg_nvcc(ctx);
+    add_host_flags(a, &host, EFFICC_RT_SAN);
+    if (nvcc)
+        cg_link_toolkit(ctx, nvcc, &host);
+    ef_putf(b, "NVCC = %s\nARCH = %s\nNVFLAGS = %s\nCUDALIBS =",
+            nvcc ? for_make(a, nvcc) : "nvcc", cg_arch_flags(ctx), nvcc_flags);
+    for (int i = 0; i < host.n; i++)
+        ef_putf(b, " %s", for_make(a, host.at[i]));
+    ef_puts(b, nvcc ? "\n" : " -lcublasLt\n");
+    ef_puts(b,
+            "\n../trainer: step.o kernels.o $(RT_LIB)\n"
+            "\t$(NVCC) $(ARCH) -o $@ step.o kernels.o $(RT_LIB) $(CUDALIBS) $(LIBS)\n"
+            "\nkernels.o: kernels.cu kernels.h\n"
+            "\t$(NVCC) $(NVFLAGS) $(ARCH) -I $(RT_INCLUDE) -c kernels.cu -o $@\n");
+}
+
 void
 cg_makefile(ef_ctx *ctx, ef_buf *b)
 {
     ef_arena *a = ctx->arena;
-    ef_puts(
-        b, "# Builds ../trainer by hand: make -C src. Set CC, CFLAGS, or the paths of\n"
-           "# the runtime (RT_INCLUDE, RT_LIB) on the command line.\n");
+    bool cuda = cg_is_cuda(ctx);
+    ef_putf(
+        b,
+        "# Builds ../trainer by hand: make -C src. Set CC, CFLAGS, %sor the paths of\n"
+        "# the runtime (RT_INCLUDE, RT_LIB) on the command line.\n",
+        cuda ? "NVCC, ARCH, " : "");
     ef_putf(b, "CC = %s\nCFLAGS = %s\n", for_make(a, ctx->cfg->cc),
             for_make(a, ctx->cfg->cflags));
     ef_putf(b, "FLAGS = %s %s\n", fixed_flags, EFFICC_RT_SAN);
     ef_putf(b, "RT_INCLUDE = %s\nRT_LIB = %s\nLIBS = %s\n",
-            for_make(a, EFFICC_RT_INCLUDE), for_make(a, EFFICC_RT_LIB),
-            for_make(a, EFFICC_RT_LINK));
-    ef_puts(b, "\n../trainer: step.o kernels.o $(RT_LIB)\n"
-               "\t$(CC) $(FLAGS) -o $@ step.o kernels.o $(RT_LIB) $(LIBS)\n"
-               "\nstep.o: step.c plan.h kernels.h\n"
+            for_make(a, EFFICC_RT_INCLUDE),
+            for_make(a, cuda ? EFFICC_RT_CUDA_LIB : EFFICC_RT_LIB),
+            for_make(a, cuda ? EFFICC_RT_CUDA_LINK : EFFICC_RT_LINK));
+    put_kernel_rules(ctx, b);
+    ef_puts(b, "\nstep.o: step.c plan.h kernels.h\n"
                "\t$(CC) $(CFLAGS) $(FLAGS) -O1 -I $(RT_INCLUDE) -c step.c -o $@\n"
-               "\nkernels.o: kernels.c kernels.h\n"
-               "\t$(CC) $(CFLAGS) $(FLAGS) -I $(RT_INCLUDE) -c kernels.c -o $@\n"
                "\nclean:\n\trm -f step.o kernels.o ../trainer\n\n.PHONY: clean\n");
 }

@@ -1,4 +1,4 @@
-/* cg.c -- the CPU target, and the sources of a trainer.
+/* cg.c -- the sources of a trainer.
  *
  * step.c has one function per block of the IR and in it one call per op (or per kernel),
  * in order, below the op's line of the IR. `micro` runs the forward and backward blocks of
@@ -8,76 +8,8 @@
 #include "cg_int.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum { THREADS_MAX = 4096 }; /* scratch space grows with them */
-
-/* ---- the target ---- */
-
-static int
-count_threads(const ef_ctx *ctx)
-{
-    cpu_set_t set;
-    if (ctx->cfg->threads > 0)
-        return (int)ctx->cfg->threads;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return 1;
-    return CPU_COUNT(&set);
-}
-
-/* Lowers the op with nowhere to write to. */
-static int64_t
-scratch(ef_ctx *ctx, const ir_op *op, const char **why)
-{
-    cg c = {.ctx = ctx,
-            .dry = true,
-            .op = op,
-            .threads = count_threads(ctx),
-            .need = &rt_cpu_scratch};
-    c.arena = ef_arena_new();
-    EF_ASSERT(cg_emitters[op->code]);
-    cg_emitters[op->code](&c, op);
-    *why = c.why;
-    ef_arena_free(c.arena);
-    return c.why ? -1 : c.scratch;
-}
-
-/* Any two elementwise ops can share a loop: mixed element types are converted in it. */
-static bool
-fuse(const ir_op *first, const ir_op *second)
-{
-    return ir_ops[first->code].flags & ir_ops[second->code].flags & IR_EW;
-}
-
-static bool
-computes(ir_dtype t)
-{
-    return rt_computes(cg_rt_dtype(t));
-}
-
-const pass_target *
-cg_target(ef_ctx *ctx)
-{
-    static const pass_target cpu = {.name = "cpu",
-                                    .align = RT_ALIGN,
-                                    .scratch = scratch,
-                                    .fuse = fuse,
-                                    .computes = computes};
-    const char *want = ctx->cfg->target;
-    if (strcmp(want, cpu.name))
-        ef_error(ctx, NULL, E_OPT_VALUE, "target",
-                 ef_printf(ctx->arena, "there is no target '%s', only cpu", want));
-    else if (ctx->cfg->threads > THREADS_MAX)
-        ef_error(ctx, NULL, E_OPT_VALUE, "threads",
-                 ef_printf(ctx->arena,
-                           "%lld is more than %d, the most that are planned",
-                           (long long)ctx->cfg->threads, THREADS_MAX));
-    else
-        return &cpu;
-    return NULL;
-}
 
 void
 lw_none(cg *c, const ir_op *op)
@@ -116,7 +48,8 @@ put_op(cg *c, const ir_op *op, ef_buf *out)
     c->out = &code;
     cg_emitters[op->code](c, op);
     if (c->why)
-        ef_error(c->ctx, op->loc, E_CG_OP, ir_ops[op->code].name, "cpu", c->why);
+        ef_error(c->ctx, op->loc, E_CG_OP, ir_ops[op->code].name,
+                 cg_is_cuda(c->ctx) ? "cuda" : "cpu", c->why);
     if (!code.n && !worth_a_line(op))
         return;
     if (code.n && c->f == c->m->step && op->block->phase != IR_UPDATE && !c->why)
@@ -179,6 +112,8 @@ put_step(cg *c, ef_buf *b)
     put_phase(c, c->m->step, 1u << IR_FWD | 1u << IR_BWD, "micro", b);
     put_phase(c, c->m->step, 1u << IR_UPDATE, "update", b);
     put_phase(c, c->m->eval, 1u << IR_FWD | 1u << IR_BWD | 1u << IR_UPDATE, "eval", b);
+    ef_puts(b, "\nint\nmain(int argc, char **argv)\n{\n"
+               "    return rt_main(argc, argv, &program);\n}\n");
 }
 
 /* ---- files ---- */
@@ -208,12 +143,13 @@ write_sources(cg *c, const char *dir)
         return false;
     cg_unit_table(c, &plan);
     cg_call_table(c, &plan);
-    cg_program(c, &step);
+    cg_program(c, &plan);
     cg_kernels_text(c, &kernels, &header);
     cg_makefile(c->ctx, &makefile);
     return make_dir(c->ctx, src) && cg_write(c->ctx, src, "step.c", &step) &&
            cg_write(c->ctx, src, "plan.h", &plan) &&
-           cg_write(c->ctx, src, "kernels.c", &kernels) &&
+           cg_write(c->ctx, src, cg_is_cuda(c->ctx) ? "kernels.cu" : "kernels.c",
+                    &kernels) &&
            cg_write(c->ctx, src, "kernels.h", &header) &&
            cg_write(c->ctx, src, "Makefile", &makefile);
 }
@@ -243,7 +179,7 @@ check_functions(const ir_module *m)
 bool
 cg_emit(ir_module *m, const pass_target *target, const char *dir)
 {
-    EF_ASSERT(!strcmp(target->name, "cpu"));
+    EF_ASSERT(!strcmp(target->name, "cuda") == cg_is_cuda(m->ctx));
     if (!check_functions(m))
         return false;
     cg c = {.m = m,
@@ -252,8 +188,8 @@ cg_emit(ir_module *m, const pass_target *target, const char *dir)
             .attn = {.type = "rt_attn", .stem = "attn"},
             .head = {.type = "rt_head", .stem = "head"},
             .move = {.type = "rt_block_copy", .stem = "move"}};
-    c.threads = count_threads(m->ctx);
-    c.need = &rt_cpu_scratch;
+    c.threads = cg_threads(m->ctx);
+    c.need = cg_need(m->ctx);
     bool ok = write_sources(&c, dir) && cg_plan_json(&c, dir) && cg_weights(m, dir);
     ef_arena_free(c.arena);
     return ok;

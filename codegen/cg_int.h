@@ -1,6 +1,7 @@
 /* cg_int.h -- what the parts of codegen share.
  *
- *     cg.c        the target, the walk over blocks and ops, the files
+ *     cg.c        the walk over blocks and ops, the files
+ *     target.c    the targets; toolkit.c  nvcc and what belongs to it
  *     text.c      C text: names, numbers, strings, calls, comments, files
  *     lower.c       operands, sizes, update    \
  *     lower_gemm.c  products                   |
@@ -8,7 +9,7 @@
  *     lower_nn.c    embeddings, norms, sums    |  column `lower` of ops.def
  *     lower_attn.c  attention, rotary, dropout |
  *     lower_loss.c  losses                     /
- *     kernels.c   elementwise kernels
+ *     kernels.c   elementwise kernels; kernels_cpu.c, kernels_cuda.c  their text
  *     tables.c    plan.h: addresses and constants
  *     calls.c     plan.h: the calls and what they work on
  *     inputs.c    plan.h: inputs
@@ -27,7 +28,10 @@
 
 typedef struct cg_kernel { /* an elementwise kernel; equal ones are one */
     int number;            /* of the first group of ops that needs it */
-    const char *comment, *prototype, *body;
+    const char *comment, *prototype;
+    const char *body; /* in C, whatever the target */
+    const char *text; /* as it stands in the source */
+    bool wide;        /* indices of more than 32 bits */
 } cg_kernel;
 
 typedef struct cg_table { /* named constants of plan.h, equal ones are one */
@@ -43,6 +47,7 @@ typedef struct cg {
     const rt_scratch *need; /* of the target's kernels */
 
     bool dry;        /* only asking for scratch space */
+    bool asked;      /* dry: it did ask */
     int64_t scratch; /* dry: bytes that the op wants */
     const char *why; /* what can't be lowered, or NULL */
 
@@ -61,6 +66,12 @@ typedef struct cg {
     ef_map tensor_of;                  /* ir_value* -> its row */
     ef_map infinite;                   /* set of ir_value*: may hold infinities */
 } cg;
+
+/* ---- target.c ---- */
+bool cg_is_cuda(const ef_ctx *);
+int64_t cg_align(const ef_ctx *);
+int cg_threads(const ef_ctx *); /* that scratch space is planned for */
+const rt_scratch *cg_need(const ef_ctx *);
 
 /* ---- text.c ---- */
 /* name made a C identifier behind prefix, different from all others. */
@@ -97,8 +108,10 @@ const char *cg_any_arg(cg *, const ir_op *, int i); /* any element type */
 const char *cg_any_res(cg *, const ir_op *, int i);
 int64_t cg_offset(const ir_value *); /* in the arena; below 0: not there */
 bool cg_adds(const ir_op *, int i);  /* result i is added into a gradient buffer */
-/* Asks for scratch space; bytes < 0: refused. The pointer expression, or "NULL". */
+/* Asks for scratch space; bytes < 0: refused. The pointer expression, which plan.h explains:
+ * it may be NULL on one target and not on another. */
 const char *cg_scratch(cg *, int64_t bytes);
+bool cg_asks_scratch(const cg *, const ir_op *);
 /* Name in plan.h of a constant of the table. */
 const char *cg_constant(cg *, cg_table *, const char *value);
 int64_t cg_last(const ir_value *);                     /* its last dimension */
@@ -152,7 +165,7 @@ void cg_param_table(cg *, ef_buf *);
 void cg_unit_table(cg *, ef_buf *); /* bytes of buffers; features of the CPU */
 double cg_number(const ir_module *,
                  const char *key); /* of meta; 0: absent or no number */
-void cg_program(cg *, ef_buf *);   /* rt_program and main() */
+void cg_program(cg *, ef_buf *);   /* rt_program */
 /* Of the planned program; where its files lie doesn't matter. */
 const char *cg_hash(const ir_module *, ef_arena *);
 /* Bytes of unit's flat buffer of a class; the optimizer's state is as large as the trained

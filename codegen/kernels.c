@@ -1,4 +1,4 @@
-/* kernels.c -- elementwise kernels: one loop nest for all ops with one `kernel` number.
+/* kernels.c -- elementwise kernels: one function for all ops with one `kernel` number.
  *
  *     %t = tanh %x {kernel=4}            void k4(rt_stream *st, float *y0, const float *x0,
  *     %y = mul %t, %w {kernel=4}                 const float *x1)
@@ -11,22 +11,18 @@
  *                                                    const float t1 = t0 * a1;
  *                                                    y0[i0 * 32 + i] = t1;
  *
- * Dimensions are merged as far as the operands' strides allow. A long inner loop is cut into
- * blocks of fixed length, so that which elements the vector code and which the scalar tail
- * computes does not depend on the number of threads.
+ * Dimensions are merged as far as the operands' strides allow. The same kernels are made for
+ * all targets, with the same numbers and parameters; what is between the braces is the
+ * target's.
  *
  * Elements of the low types become float where they are read and are rounded where they are
  * written; between ops of a kernel they stay as precise as float is. Where the first
  * dimension is a named one, its size is a parameter: only the outermost loop depends on it.
  */
-#include "cg_int.h"
+#include "kernels_int.h"
 
 #include <ctype.h>
 #include <string.h>
-
-/* More elements than BLOCK in the inner loop are cut. Fewer than SERIAL in all run on one
- * thread: to start and join a team costs more than they do. */
-enum { BLOCK = 4096, SERIAL = 16384, MOST = 64 };
 
 static const char *const formula[IR_NOPS] = {
 #define EW(name, arity, out, text) [IR_OP_##name] = #text,
@@ -39,30 +35,22 @@ static const char *const result_kind[IR_NOPS] = {
 #undef EW
 };
 
-typedef struct loop { /* a kernel that is being written */
-    cg *c;
-    const ir_op *op[MOST];
-    int nop;
-    const ir_value *in[MOST], *out[MOST]; /* in memory */
-    int nin, nout;
-    int rank; /* of the loops, after merging */
-    int64_t dim[IR_MAX_RANK], stride[MOST + 1][IR_MAX_RANK]; /* [nin]: of the results */
-    int64_t total;
-    int64_t named; /* the most that a named first dimension is; 0: it has no name */
-    ef_buf body;
-} loop;
-
-/* Type of an element in a register. */
-static const char *
-register_type(ir_dtype t)
+const char *
+cg_register_type(ir_dtype t)
 {
     return ir_dtypes[t].is_float ? "float" : cg_ctype(t);
+}
+
+bool
+cg_is_low(const ir_value *v)
+{
+    return v->type->dtype == IR_BF16 || v->type->dtype == IR_F16;
 }
 
 /* ---- operands ---- */
 
 static bool
-is_member(const loop *l, const ir_value *v)
+is_member(const cg_loop *l, const ir_value *v)
 {
     for (int i = 0; i < l->nop; i++)
         if (l->op[i]->res[0] == v)
@@ -97,8 +85,8 @@ literal(cg *c, const ir_value *v)
     return ef_printf(c->arena, x < 0 ? "(%.0f)" : "%.0f", ir_round(t, x));
 }
 
-static int
-op_index(const loop *l, const ir_value *v)
+int
+cg_op_index(const cg_loop *l, const ir_value *v)
 {
     for (int i = 0; i < l->nop; i++)
         if (l->op[i]->res[0] == v)
@@ -108,17 +96,17 @@ op_index(const loop *l, const ir_value *v)
 
 /* v as an expression inside the loop. */
 static const char *
-operand(const loop *l, const ir_value *v)
+operand(const cg_loop *l, const ir_value *v)
 {
     if (is_literal(v))
         return literal(l->c, v);
     int in = index_of(l->in, l->nin, v);
-    return in < 0 ? ef_printf(l->c->arena, "t%d", op_index(l, v))
+    return in < 0 ? ef_printf(l->c->arena, "t%d", cg_op_index(l, v))
                   : ef_printf(l->c->arena, "a%d", in);
 }
 
 static void
-find_operands(loop *l)
+find_operands(cg_loop *l)
 {
     for (int i = 0; i < l->nop; i++) {
         const ir_op *op = l->op[i];
@@ -126,7 +114,7 @@ find_operands(loop *l)
             const ir_value *v = op->arg[k];
             if (is_literal(v) || is_member(l, v) || index_of(l->in, l->nin, v) >= 0)
                 continue;
-            EF_ASSERT(l->nin < MOST);
+            EF_ASSERT(l->nin < CG_KERNEL_MOST);
             l->in[l->nin++] = v;
         }
         if (cg_offset(op->res[0]) >= 0)
@@ -135,7 +123,7 @@ find_operands(loop *l)
 }
 
 static void
-find_loops(loop *l)
+find_loops(cg_loop *l)
 {
     const ir_type *t = l->op[0]->res[0]->type;
     for (int d = 0; d < t->rank; d++)
@@ -148,17 +136,6 @@ find_loops(loop *l)
         l->dim[l->rank++] = 1;
     l->total = ir_type_count(t);
     l->named = cg_varies(t) ? t->dim[0] : 0;
-}
-
-/* Times round loop d. */
-static const char *
-turns(const loop *l, int d)
-{
-    ef_arena *a = l->c->arena;
-    if (d || !l->named)
-        return ef_printf(a, "%lld", (long long)l->dim[d]);
-    int64_t n = l->dim[0] / l->named;
-    return n == 1 ? "rows" : ef_printf(a, "rows * %lld", (long long)n);
 }
 
 /* ---- the body ---- */
@@ -194,14 +171,14 @@ convert(cg *c, const char *x, ir_dtype from, ir_dtype to)
     if (to == IR_BOOL)
         return ef_printf(c->arena, "%s != 0", x);
     if (ir_dtypes[to].is_float || (to == IR_I64 && !ir_dtypes[from].is_float))
-        return ef_printf(c->arena, "(%s)%s", register_type(to), x);
+        return ef_printf(c->arena, "(%s)%s", cg_register_type(to), x);
     return ef_printf(c->arena, "%s(%s)", macro[to], x);
 }
 
 /* Arithmetic on integers is in double and rounded back, as the interpreter does it;
  * comparisons and choices are in the operands' own type. */
-static const char *
-expression(const loop *l, const ir_op *op)
+const char *
+cg_expression(const cg_loop *l, const ir_op *op)
 {
     cg *c = l->c;
     ir_dtype to = op->res[0]->type->dtype;
@@ -220,114 +197,10 @@ expression(const loop *l, const ir_op *op)
     return convert(c, ef_printf(c->arena, "(%s)", text), IR_F32, to);
 }
 
-/* "i0 * 64 + i1 * 8 + i": where operand k's element of this turn stands. */
-static const char *
-element(const loop *l, int k)
-{
-    ef_buf b = {.arena = l->c->arena};
-    for (int d = 0; d < l->rank; d++) {
-        int64_t s = l->stride[k][d];
-        if (!s)
-            continue;
-        bool inner = d + 1 == l->rank;
-        ef_puts(&b, b.n ? " + i" : "i");
-        if (!inner)
-            ef_putf(&b, "%d", d);
-        if (s != 1)
-            ef_putf(&b, " * %lld", (long long)s);
-    }
-    return b.n ? b.s : "0";
-}
-
-static void
-statement(loop *l, int indent, const char *text)
-{
-    cg_code(&l->body, indent, text);
-}
-
-static bool
-is_low(const ir_value *v)
-{
-    return v->type->dtype == IR_BF16 || v->type->dtype == IR_F16;
-}
-
-static const char *
-from_memory(const ir_value *v)
-{
-    return !is_low(v)                  ? ""
-           : v->type->dtype == IR_BF16 ? "rt_from_bf16("
-                                       : "rt_from_f16(";
-}
-
-static const char *
-to_memory(const ir_value *v)
-{
-    return !is_low(v) ? "" : v->type->dtype == IR_BF16 ? "rt_to_bf16" : "rt_to_f16";
-}
-
-static void
-write_element(loop *l, int indent)
-{
-    ef_arena *a = l->c->arena;
-    for (int i = 0; i < l->nin; i++)
-        statement(l, indent,
-                  ef_printf(a, "const %s a%d = %sx%d[%s]%s;",
-                            register_type(l->in[i]->type->dtype), i,
-                            from_memory(l->in[i]), i, element(l, i),
-                            is_low(l->in[i]) ? ")" : ""));
-    for (int i = 0; i < l->nop; i++)
-        if (l->op[i]->res[0]->nuse)
-            statement(l, indent,
-                      ef_printf(a, "const %s t%d = %s;",
-                                register_type(l->op[i]->res[0]->type->dtype), i,
-                                expression(l, l->op[i])));
-    for (int i = 0; i < l->nout; i++)
-        statement(
-            l, indent,
-            ef_printf(a, is_low(l->out[i]) ? "y%d[%s] = %s(t%d);" : "y%d[%s] = %st%d;",
-                      i, element(l, l->nin), to_memory(l->out[i]),
-                      op_index(l, l->out[i])));
-}
-
-/* The loops: outer dimensions, then blocks of the inner one where it is long. */
-static void
-write_loops(loop *l)
-{
-    ef_buf *b = &l->body;
-    const char *n = turns(l, l->rank - 1);
-    bool cut = l->dim[l->rank - 1] > BLOCK;
-    int outer = l->rank - 1 + cut, indent = 4;
-    if (l->total >= SERIAL && outer) {
-        ef_puts(b, "#pragma omp parallel for schedule(static)");
-        if (outer > 1)
-            ef_putf(b, " collapse(%d)", outer);
-        ef_puts(b, "\n");
-    }
-    for (int d = 0; d + 1 < l->rank; d++, indent += 4)
-        ef_putf(b, "%*sfor (int64_t i%d = 0; i%d < %s; i%d++)\n", indent, "", d, d,
-                turns(l, d), d);
-    if (cut) {
-        ef_putf(b, "%*sfor (int64_t from = 0; from < %s; from += %d) {\n", indent, "",
-                n, BLOCK);
-        indent += 4;
-        ef_putf(b, "%*sint64_t to = from + %d < %s ? from + %d : %s;\n", indent, "",
-                BLOCK, n, BLOCK, n);
-    }
-    ef_puts(b, "#pragma omp simd\n");
-    if (cut)
-        ef_putf(b, "%*sfor (int64_t i = from; i < to; i++) {\n", indent, "");
-    else
-        ef_putf(b, "%*sfor (int64_t i = 0; i < %s; i++) {\n", indent, "", n);
-    write_element(l, indent + 4);
-    ef_putf(b, "%*s}\n", indent, "");
-    if (cut)
-        ef_putf(b, "%*s}\n", indent - 4, "");
-}
-
 /* ---- kernels of the program ---- */
 
 static const char *
-parameters(const loop *l)
+parameters(const cg_loop *l)
 {
     ef_buf b = {.arena = l->c->arena};
     ef_puts(&b, "rt_stream *st");
@@ -340,7 +213,7 @@ parameters(const loop *l)
 }
 
 static const char *
-group_comment(const loop *l)
+group_comment(const cg_loop *l)
 {
     ef_buf b = {.arena = l->c->arena};
     for (int i = 0; i < l->nop; i++)
@@ -348,25 +221,38 @@ group_comment(const loop *l)
     return b.s;
 }
 
+static const char *
+cpu_kernel(const cg_loop *l, int number, const char *params, const char *body)
+{
+    ef_buf b = {.arena = l->c->arena};
+    ef_puts(&b, "void\n");
+    cg_code(&b, 0, ef_printf(b.arena, "k%d(%s)", number, params));
+    ef_putf(&b, "{\n    (void)st;\n%s}\n", body);
+    return b.s;
+}
+
 /* Number of the kernel that computes l; made if there is none yet. */
 static int
-kernel_number(loop *l)
+kernel_number(cg_loop *l)
 {
     cg *c = l->c;
-    const char *params = parameters(l);
-    write_loops(l);
-    for (int i = 0; i < c->kernel.n; i++)
-        if (!strcmp(c->kernel.at[i].prototype, params) &&
-            !strcmp(c->kernel.at[i].body, l->body.s))
-            return c->kernel.at[i].number;
+    const char *params = parameters(l), *body = cg_cpu_loops(l);
+    bool wide = cg_is_wide(l);
+    for (int i = 0; i < c->kernel.n; i++) {
+        const cg_kernel *k = &c->kernel.at[i];
+        if (!strcmp(k->prototype, params) && !strcmp(k->body, body) && k->wide == wide)
+            return k->number;
+    }
     int number = (int)ir_attr_int(l->op[0], IR_ATTR_kernel, 0);
+    const char *text = cg_is_cuda(c->ctx) ? cg_cuda_kernel(l, number, params)
+                                          : cpu_kernel(l, number, params, body);
     ef_push(c->arena, c->kernel,
-            ((cg_kernel){number, group_comment(l), params, l->body.s}));
+            ((cg_kernel){number, group_comment(l), params, body, text, wide}));
     return number;
 }
 
 static void
-call_kernel(loop *l)
+call_kernel(cg_loop *l)
 {
     ef_buf args = {.arena = l->c->arena};
     int number = kernel_number(l);
@@ -407,14 +293,13 @@ lw_ew(cg *c, const ir_op *op)
         check_types(c, op);
     if (c->dry || k < 0 || goes_on(op)) /* k < 0: a literal */
         return;
-    loop *l = EF_NEW(c->arena, loop);
+    cg_loop *l = EF_NEW(c->arena, cg_loop);
     l->c = c;
-    l->body.arena = c->arena;
     const ir_op *o = op->block->first;
     for (; o != op->next; o = o->next) {
         if (ir_attr_int(o, IR_ATTR_kernel, -1) != k)
             continue;
-        EF_ASSERT(l->nop < MOST);
+        EF_ASSERT(l->nop < CG_KERNEL_MOST);
         l->op[l->nop++] = o;
     }
     find_operands(l);
@@ -426,22 +311,24 @@ lw_ew(cg *c, const ir_op *op)
 void
 cg_kernels_text(cg *c, ef_buf *source, ef_buf *header)
 {
+    bool cuda = cg_is_cuda(c->ctx);
     ef_puts(header, "/* kernels.h -- elementwise kernels of this program. */\n"
                     "#include <efficc_rt.h>\n\n");
-    ef_puts(source, "/* kernels.c -- elementwise kernels of this program.\n"
-                    " *\n"
-                    " * Above each the lines of the IR that it was first made for; a "
-                    "kernel that is\n"
-                    " * equal in all but names serves other layers too.\n"
-                    " */\n"
-                    "#include \"kernels.h\"\n\n"
-                    "#include <efficc_math.h>\n");
+    ef_putf(source,
+            "/* kernels.%s -- elementwise kernels of this program.\n"
+            " *\n"
+            " * Above each the lines of the IR that it was first made for; a kernel "
+            "that is\n"
+            " * equal in all but names serves other layers too.\n"
+            " */\n%s",
+            cuda ? "cu" : "c",
+            cuda ? "#include <efficc_cuda.h>\n\n"
+                   "extern \"C\" {\n#include \"kernels.h\"\n}\n"
+                 : "#include \"kernels.h\"\n\n#include <efficc_math.h>\n");
     for (int i = 0; i < c->kernel.n; i++) {
         const cg_kernel *k = &c->kernel.at[i];
         cg_code(header, 0,
                 ef_printf(c->arena, "void k%d(%s);", k->number, k->prototype));
-        ef_putf(source, "\n%svoid\n", k->comment);
-        cg_code(source, 0, ef_printf(c->arena, "k%d(%s)", k->number, k->prototype));
-        ef_putf(source, "{\n    (void)st;\n%s}\n", k->body);
+        ef_putf(source, "\n%s%s", k->comment, k->text);
     }
 }

@@ -128,11 +128,26 @@ cg_scratch(cg *c, int64_t bytes)
     if (bytes < 0)
         cg_refuse(c, "the library has no implementation for these sizes");
     if (c->dry) {
+        c->asked = true;
         c->scratch = bytes > c->scratch ? bytes : c->scratch;
         return "";
     }
     const char *name = ef_map_get(&c->names, c->op);
-    return bytes > 0 && name ? name : "NULL";
+    EF_ASSERT(name);
+    return name;
+}
+
+bool
+cg_asks_scratch(const cg *c, const ir_op *op)
+{
+    cg dry = {.ctx = c->ctx,
+              .arena = c->arena,
+              .dry = true,
+              .op = op,
+              .threads = c->threads,
+              .need = c->need};
+    cg_emitters[op->code](&dry, op);
+    return dry.asked;
 }
 
 const char *

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* But for scratch space. */
 static bool
 same_gemm(const rt_gemm_desc *a, const rt_gemm_desc *b)
 {
@@ -15,9 +16,8 @@ same_gemm(const rt_gemm_desc *a, const rt_gemm_desc *b)
            a->tb == b->tb && a->bias == b->bias && a->add == b->add &&
            a->alpha == b->alpha && a->lda == b->lda && a->ldb == b->ldb &&
            a->ldc == b->ldc && a->batch == b->batch && a->sa == b->sa &&
-           a->sb == b->sb && a->sc == b->sc && a->scratch == b->scratch &&
-           a->a == b->a && a->b == b->b && a->c == b->c && a->vary_m == b->vary_m &&
-           a->vary_k == b->vary_k;
+           a->sb == b->sb && a->sc == b->sc && a->a == b->a && a->b == b->b &&
+           a->c == b->c && a->vary_m == b->vary_m && a->vary_k == b->vary_k;
 }
 
 /* What the name of d says of its types. */
@@ -30,13 +30,18 @@ type_suffix(const rt_gemm_desc *d)
                             : "_bf16";
 }
 
-/* Enumerator of d in the table: its sizes, and a number where that is not enough. */
+/* Enumerator of d in the table: its sizes, and a number where that is not enough. Where the plan
+ * gives calls of it different scratch space, for what else their ops do, each has the least. */
 static const char *
 gemm_name(cg *c, const rt_gemm_desc *d)
 {
-    for (int i = 0; i < c->gemm.n; i++)
-        if (same_gemm(&c->gemm.at[i], d))
-            return c->gemm_name.at[i];
+    for (int i = 0; i < c->gemm.n; i++) {
+        rt_gemm_desc *known = &c->gemm.at[i];
+        if (!same_gemm(known, d))
+            continue;
+        known->scratch = known->scratch < d->scratch ? known->scratch : d->scratch;
+        return c->gemm_name.at[i];
+    }
     const char *name =
         cg_ident(c, "gemm_",
                  ef_printf(c->arena, "%lldx%lldx%lld%s%s%s%s%s", (long long)d->m,

@@ -187,7 +187,7 @@ lw_reduce(cg *c, const ir_op *op)
         over *= (double)s[i].n;
         between += i + 1 < n ? s[i].outer * s[i].inner : 0;
     }
-    const char *ws = cg_scratch(c, between * (int64_t)sizeof(float));
+    const char *ws = between ? cg_scratch(c, between * (int64_t)sizeof(float)) : NULL;
     for (int i = 0; i < n; i++) {
         bool last = i + 1 == n;
         double by = last && op->code == IR_OP_reduce_mean ? 1 / over : 1;

@@ -3,6 +3,7 @@
  * An existing output folder is ours if it holds this file.
  */
 #include "cg_int.h"
+#include "toolkit.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -155,7 +156,10 @@ cg_plan_json(cg *c, const char *dir)
     cJSON *root = cJSON_CreateObject();
     put_text(root, "efficc", EFFICC_VERSION);
     put_text(root, "command", c->ctx->cfg->argv_run);
-    put_text(root, "target", "cpu");
+    bool cuda = cg_is_cuda(c->ctx);
+    put_text(root, "target", cuda ? "cuda" : "cpu");
+    put_text(root, "arch", cuda ? cg_arch(c->ctx) : NULL);
+    put_int(root, "align", cg_align(c->ctx));
     put_int(root, "threads", c->threads);
     put_text(root, "schedule_hash", cg_hash(m, c->arena));
     cJSON *facts = cJSON_AddObjectToObject(root, "facts");

@@ -130,7 +130,8 @@ cg_unit_bytes(const ir_module *m, int unit, rt_class cls)
         int64_t e = p->offset + ir_type_bytes(p->value->type);
         end = e > end ? e : end;
     }
-    return (end + RT_ALIGN - 1) / RT_ALIGN * RT_ALIGN;
+    int64_t to = cg_align(m->ctx);
+    return (end + to - 1) / to * to;
 }
 
 void
@@ -362,14 +363,16 @@ cg_program(cg *c, ef_buf *b)
     ef_puts(b, "\n/* ---- what the trainer must know ---- */\n\n");
     cg_code(b, 0, ends_list(c, "lora_targets", ntargets, targets));
     cg_code(b, 0, ends_list(c, "modules_to_save", nsaved, saved));
-    ef_puts(b, "\nstatic const rt_program program = {\n    .abi = RT_ABI,\n");
+    ef_puts(b, "\nstatic void micro(rt_run *);\nstatic void update(rt_run *);\n"
+               "static void eval(rt_run *);\n"
+               "\nstatic const rt_program program = {\n    .abi = RT_ABI,\n");
     ef_putf(b, "    .efficc = %s,\n", cg_string(c->arena, EFFICC_VERSION));
     put_facts(c, b);
     put_precision(c, b);
     put_sizes(c, b);
     ef_putf(b, "    .pin = %" PRId64 ",\n", ir_meta_int(c->m, "unpad.pin", -1));
     ef_putf(b, "    .hash = \"%s\",\n", cg_hash(c->m, c->arena));
-    ef_putf(b, "    .align = %d,\n", RT_ALIGN);
+    ef_putf(b, "    .align = %" PRId64 ",\n", cg_align(c->ctx));
     ef_putf(b, "    .threads = %d,\n    .cpu_features = cpu_features,\n", c->threads);
     ef_putf(b, "    .nunit = %d,\n    .unit = units,\n    .unit_bytes = unit_bytes,\n",
             c->m->units.n);
@@ -381,7 +384,5 @@ cg_program(cg *c, ef_buf *b)
             ir_meta_int(c->m, "arena_bytes", 0), ir_meta_int(c->m, "bound_bytes", 0));
     put_results(c, b);
     put_lora(c, b);
-    ef_puts(b, "    .micro = micro,\n    .update = update,\n    .eval = eval,\n};\n\n"
-               "int\nmain(int argc, char **argv)\n{\n"
-               "    return rt_main(argc, argv, &program);\n}\n");
+    ef_puts(b, "    .micro = micro,\n    .update = update,\n    .eval = eval,\n};\n");
 }

@@ -90,6 +90,20 @@ name_result(cg *c, const ir_value *v, const char *prefix, ef_buf *b)
 }
 
 static void
+name_scratch(cg *c, const ir_op *op, const char *prefix, ef_buf *b)
+{
+    const ir_attr *ws = ir_attr_get(op, IR_ATTR_ws);
+    const char *of = op->nres ? op->res[0]->name : op->arg[0]->name;
+    const char *name = cg_ident(c, ef_printf(c->arena, "%sscratch_", prefix), of);
+    set_name(c, op, name);
+    if (ws)
+        ef_putf(b, "#define %s ((void *)(run->arena + %lld)) /* %lld bytes */\n", name,
+                (long long)ws->u.l[0], (long long)ws->u.l[1]);
+    else
+        ef_putf(b, "#define %s NULL\n", name);
+}
+
+static void
 name_results(cg *c, const ir_func *f, const char *prefix, ef_buf *b)
 {
     ef_putf(
@@ -99,14 +113,8 @@ name_results(cg *c, const ir_func *f, const char *prefix, ef_buf *b)
     for (const ir_op *op = ir_first_op(f); op; op = ir_next_op(op)) {
         for (int i = 0; i < op->nres; i++)
             name_result(c, op->res[i], prefix, b);
-        const ir_attr *ws = ir_attr_get(op, IR_ATTR_ws);
-        if (!ws)
-            continue;
-        const char *of = op->nres ? op->res[0]->name : op->arg[0]->name;
-        const char *name = cg_ident(c, ef_printf(c->arena, "%sscratch_", prefix), of);
-        set_name(c, op, name);
-        ef_putf(b, "#define %s ((void *)(run->arena + %lld)) /* %lld bytes */\n", name,
-                (long long)ws->u.l[0], (long long)ws->u.l[1]);
+        if (cg_asks_scratch(c, op))
+            name_scratch(c, op, prefix, b);
     }
 }
 

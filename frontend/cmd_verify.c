@@ -214,8 +214,9 @@ remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 static bool
 all_precisions(verify *x)
 {
+    cg_choose_target(x->ctx, &x->cfg);
     const ef_config given = x->cfg;
-    const pass_target *target = cg_target(x->ctx);
+    const pass_target *target = cg_ready(x->ctx) ? cg_target(x->ctx) : NULL;
     bool named =
         given.fp32 || given.bf16 || given.fp16 || !strcmp(given.residual, "bf16");
     if (!target || named)

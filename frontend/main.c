@@ -84,7 +84,7 @@ write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *targ
 }
 
 static bool
-compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
+compile(ef_ctx *ctx, const pass_target *target, const char *choice, fe_output *out)
 {
     const ef_config *given = ctx->cfg;
     ef_config cfg = *given;
@@ -95,7 +95,7 @@ compile(ef_ctx *ctx, const pass_target *target, fe_output *out)
     ctx->cfg = &cfg;
     bool ok = m && pass_run(m, target, &stopped);
     if (ok && !cfg.given_run_pass)
-        ef_report(ctx, "%s", precision);
+        ef_report(ctx, "%s\n%s", precision, choice);
     if (ok && !stopped)
         ok = fe_output_begin(out) && write_output(ctx, m, model, target, out) &&
              fe_output_commit(out);
@@ -125,7 +125,7 @@ set_streams(ef_ctx *ctx)
 }
 
 static int
-run(ef_ctx *ctx)
+run(ef_ctx *ctx, const char *choice)
 {
     const ef_config *c = ctx->cfg;
     if (c->list_passes) {
@@ -135,7 +135,8 @@ run(ef_ctx *ctx)
     set_streams(ctx);
     const pass_target *target = cg_target(ctx);
     fe_output *out = fe_output_open(ctx);
-    bool ok = target && out && compile(ctx, target, out);
+    bool ok = target && out && (prints(c) || cg_ready(ctx)) &&
+              compile(ctx, target, choice, out);
     fe_output_close(out);
     return ok ? 0 : 1;
 }
@@ -214,7 +215,7 @@ do_compile(ef_ctx *ctx, int argc, char **argv, bool *builds)
     *builds = !prints(&cfg) && !cfg.list_passes;
     if (*builds) /* without a reader of the report, too; SIG_IGN would pass on to cc */
         signal(SIGPIPE, do_nothing);
-    code = run(ctx);
+    code = run(ctx, cg_choose_target(ctx, &cfg));
     ctx->cfg = defaults;
     return code;
 }

@@ -43,7 +43,10 @@ choose(const ef_config *c, const ir_module *m, bool (*computes)(ir_dtype))
     if (is_made(m))
         return (choice){made ? made : "fp32", "as the text was made"};
     if (computes(IR_BF16))
-        return (choice){"bf16", "which this machine multiplies in; --fp32 is exact"};
+        return (choice){"bf16",
+                        c->target && !strcmp(c->target, "cuda")
+                            ? "which GPUs multiply in; --fp32 is exact"
+                            : "which this machine multiplies in; --fp32 is exact"};
     return (choice){"fp32", "since this machine does not multiply in bf16"};
 }
 

@@ -1,6 +1,6 @@
 /* cg_test.c -- the text that codegen writes, and what it says when it can not.
  *
- * BLESS=1 in the environment rewrites tests/golden/cg/encoder/ with what comes out.
+ * BLESS=1 in the environment rewrites tests/golden/cg/ with what comes out.
  */
 #include "test.h"
 
@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "codegen/cg_int.h"
+#include "codegen/toolkit.h"
 #include "said.h"
 
 /* ---- text ---- */
@@ -151,20 +152,25 @@ fuse_all(const ir_op *first, const ir_op *second)
     return first->code != second->code || first != second;
 }
 
-TEST(emitted_text_is_as_kept)
+/* tests/golden/cg/FOLDER has these files of the encoder for the target. */
+static void
+as_kept(const char *target, const char *folder, const char *const *files)
 {
-    static const pass_target fixed = {
-        .name = "cpu", .align = 64, .scratch = fixed_scratch, .fuse = fuse_all};
-    static const char *const files[] = {"step.c", "plan.h", "kernels.c", "kernels.h"};
+    const pass_target fixed = {.name = target,
+                               .align = !strcmp(target, "cuda") ? 256 : 64,
+                               .scratch = fixed_scratch,
+                               .fuse = fuse_all};
     rig r;
     ef_arena *a = ef_arena_new();
-    const char *kept = SRC_DIR "/tests/golden/cg/encoder";
+    const char *kept = ef_printf(a, SRC_DIR "/tests/golden/cg/%s", folder);
     size_t n;
     char *text = ef_read_file(a, SRC_DIR "/tests/golden/cg/encoder.ir", 1 << 20, &n);
     NEED(text != NULL);
     rig_open(&r, text);
+    r.cfg.target = target;
+    r.cfg.threads = strcmp(target, "cuda") ? 2 : 0;
     CHECK(plan_with(&r, &fixed) && cg_emit(r.m, &fixed, r.dir));
-    for (int i = 0; i < (int)EF_COUNT(files); i++) {
+    for (int i = 0; files[i]; i++) {
         char *got = read_text(&r, ef_printf(a, "src/%s", files[i]));
         NEED(got != NULL);
         const char *path = ef_printf(a, "%s/%s", kept, files[i]);
@@ -181,6 +187,73 @@ TEST(emitted_text_is_as_kept)
     }
     rig_close(&r);
     ef_arena_free(a);
+}
+
+TEST(emitted_text_is_as_kept)
+{
+    static const char *const cpu[] = {"step.c", "plan.h", "kernels.c", "kernels.h",
+                                      NULL};
+    static const char *const cuda[] = {"plan.h", "kernels.cu", NULL};
+    as_kept("cpu", "encoder", cpu);
+    as_kept("cuda", "encoder-cuda", cuda);
+}
+
+/* What is kept of the CPU's step.c and kernels.h holds for a GPU. */
+TEST(targets_share_the_calls)
+{
+    static const char *const files[] = {"step.c", "kernels.h", NULL};
+    as_kept("cuda", "encoder", files);
+}
+
+/* A pack never reaches over the end of a row, and is whole for all sizes that a named
+ * dimension may have. */
+TEST(cuda_kernels_take_packs_where_they_are_aligned)
+{
+    static const struct {
+        const char *text, *want[3];
+    } row[] = {
+        {MODULE("param $w : f32[4,8] frozen unit=0 normal\n",
+                "  %a = tanh $w : f32[4,8]\n  ret %a"),
+         {"rt_pack<float, 4> p0 = rt_load<4>(x0 + e);", "rt_store(y0 + e, q0);",
+          "const uint32_t n = 8;"}},
+        {MODULE("param $w : bf16[4,8] frozen unit=0 normal\n",
+                "  %a = tanh $w : bf16[4,8]\n  ret %a"),
+         {"rt_pack<__nv_bfloat16, 8> p0 = rt_load<8>(x0 + e);",
+          "q0.at[j] = rtc_as<__nv_bfloat16>(t0);", "const uint32_t n = 4;"}},
+        {MODULE("param $w : f32[3,5] frozen unit=0 normal\n",
+                "  %a = tanh $w : f32[3,5]\n  ret %a"),
+         {"const uint32_t e = at;", "const float a0 = x0[e];", "y0[e] = t0;"}},
+        {MODULE("param $w : f32[3,6] frozen unit=0 normal\nparam $v : f32[6] frozen "
+                "unit=0 normal\n",
+                "  %a = add $w, $v : f32[3,6]\n  ret %a"),
+         {"const uint32_t i1 = e % 6;", "rt_pack<float, 2> p1 = rt_load<2>(x1 + i1);",
+          "const uint32_t n = 9;"}},
+        {MODULE("param $w : f32[3,2,4] frozen unit=0 normal\nparam $v : f32[3,1,1] "
+                "frozen unit=0 normal\n",
+                "  %a = add $w, $v : f32[3,2,4]\n  ret %a"),
+         {"const uint32_t i0 = e / 8;", "const float a1 = x1[i0];",
+          "const float a0 = p0.at[j];"}},
+        {MODULE("param $w : f32[70000,40000] frozen unit=0 zero\n",
+                "  %a = tanh $w : f32[70000,40000]\n  ret %a"),
+         {"k0_(int64_t n, float *y0", "const int64_t e = at * 4;",
+          "const int64_t n = 700000000;"}},
+    };
+    for (size_t i = 0; i < EF_COUNT(row); i++) {
+        rig r;
+        rig_open(&r, row[i].text);
+        r.cfg.target = "cuda";
+        r.cfg.threads = 0;
+        CHECK(plan_and_emit(&r));
+        char *text = read_text(&r, "src/kernels.cu");
+        for (int k = 0; text && k < 3; k++) {
+            bool there = strstr(text, row[i].want[k]) != NULL;
+            if (!there)
+                printf("  no '%s' in:\n%s\n", row[i].want[k], text);
+            CHECK(there);
+        }
+        CHECK(text != NULL);
+        rig_close(&r);
+    }
 }
 
 TEST(equal_modules_give_equal_files)
@@ -473,9 +546,8 @@ TEST(images_and_the_scaler_have_places)
                "meta precision \"fp16\"\n",
                "  %a = cast $w.h : f32[2,5]\n  %s = softmax %a : f32[2,5]\n  ret %s"));
     CHECK(plan_and_emit(&r));
-    char *plan = read_text(&r, "src/plan.h"), *step = read_text(&r, "src/step.c");
-    char *json = read_text(&r, "plan.json");
-    NEED(plan && step && json);
+    char *plan = read_text(&r, "src/plan.h"), *json = read_text(&r, "plan.json");
+    NEED(plan && json);
     CHECK(strstr(plan, "#define w_w_h ((rt_f16 *)(run->base[RT_IMAGE][0] + 128))") !=
           NULL);
     CHECK(strstr(plan, "#define w_scaler ((float *)(run->base[RT_SCALER][0] + 0))") !=
@@ -484,7 +556,7 @@ TEST(images_and_the_scaler_have_places)
     CHECK(strstr(plan, ".image = 128, .image_dtype = RT_F16") != NULL);
     CHECK(strstr(plan, "NPARAM = 2 ") != NULL);
     CHECK(strstr(plan, "{192, 192, 192, 192, 64, 0, 192, 64}") != NULL);
-    CHECK(strstr(step, ".compute = RT_F16,\n    .scaled = true") != NULL);
+    CHECK(strstr(plan, ".compute = RT_F16,\n    .scaled = true") != NULL);
     cJSON *root = cJSON_Parse(json), *memory = cJSON_GetObjectItem(root, "memory");
     NEED(memory != NULL);
     CHECK(cJSON_GetObjectItem(memory, "images")->valueint == 192);
@@ -564,16 +636,104 @@ TEST(an_input_without_a_role_is_refused)
             "what: error: the input has no role");
 }
 
-TEST(an_unknown_target_is_refused)
+TEST(targets_and_their_options_are_checked)
+{
+    static const struct {
+        ef_config c;
+        const char *want;
+    } row[] = {
+        {{.target = "abacus"},
+         "option --target: there is no target 'abacus', only cpu and cuda"},
+        {{.target = "cpu", .threads = 5000}, "5000 is more than 4096"},
+        {{.target = "cuda", .threads = 2}, "option --threads: it is for --target cpu"},
+        {{.target = "cpu", .nvcc = "nvcc"}, "option --nvcc: it is for --target cuda"},
+        {{.target = "cpu", .cuda_arch = "sm_80"},
+         "option --cuda-arch: it is for --target cuda"},
+        {{.target = "cpu", .align = 96}, "96 is not a power of two from 64 to 1048576"},
+        {{.target = "cuda", .align = 64}, "64 is not a power of two from 256 to"},
+        {{.target = "cpu", .align = 1 << 21}, "2097152 is not a power of two"},
+    };
+    for (size_t i = 0; i < EF_COUNT(row); i++) {
+        rig r;
+        rig_open(&r, small);
+        r.s.ctx->cfg = &row[i].c;
+        CHECK(cg_target(r.s.ctx) == NULL && said_has(&r.s, row[i].want));
+        CHECK(r.s.ctx->nerror == 1);
+        rig_close(&r);
+    }
+}
+
+/* Options that are of use for one target mean it; else a device and a toolkit do. */
+TEST(the_target_is_chosen_and_the_reason_said)
+{
+    static const struct {
+        ef_config c;
+        const char *target, *why;
+    } row[] = {
+        {{.target = "cuda"}, "cuda", "target      cuda, as the options say"},
+        {{.target = "cpu"}, "cpu", "target      cpu, as the options say"},
+        {{.threads = 2}, "cpu", "target      cpu, which --threads means"},
+        {{.nvcc = "x"}, "cuda", "target      cuda, which --nvcc means"},
+        {{.cuda_arch = "sm_80"}, "cuda", "target      cuda, which --cuda-arch means"},
+        {{.batch = 1}, NULL, ", since "},
+    };
+    for (size_t i = 0; i < EF_COUNT(row); i++) {
+        rig r;
+        rig_open(&r, small);
+        ef_config c = row[i].c;
+        const char *line = cg_choose_target(r.s.ctx, &c);
+        CHECK(strstr(line, row[i].why) != NULL);
+        CHECK(c.target && (!row[i].target || !strcmp(c.target, row[i].target)));
+        rig_close(&r);
+    }
+}
+
+TEST(a_missing_toolkit_is_said_before_the_work)
 {
     rig r;
     rig_open(&r, small);
-    r.cfg.target = "abacus";
-    CHECK(cg_target(r.s.ctx) == NULL);
-    CHECK(said_has(&r.s, "option --target: there is no target 'abacus', only cpu"));
-    r.cfg.target = "cpu";
-    r.cfg.threads = 5000;
-    CHECK(cg_target(r.s.ctx) == NULL && said_has(&r.s, "5000 is more than 4096"));
+    r.cfg.target = "cuda";
+    r.cfg.threads = 0;
+    bool there = cg_nvcc(r.s.ctx) != NULL;
+    CHECK(cg_ready(r.s.ctx) == (there && cg_has_cuda_runtime()));
+    const char *want = !there                  ? "no nvcc was found"
+                       : cg_has_cuda_runtime() ? ""
+                                               : "libefficc_rt_cuda.a is not there";
+    CHECK(said_has(&r.s, want));
+    said_clear(&r.s);
+    r.cfg.build = false;
+    CHECK(cg_ready(r.s.ctx) && plan_and_emit(&r));
+    r.cfg.build = true;
+    r.cfg.nvcc = "/no/such/nvcc";
+    CHECK(cg_ready(r.s.ctx) && !cg_build(r.s.ctx, r.dir));
+    CHECK(said_has(&r.s, "can not run '/no/such/nvcc': No such file or directory"));
+    CHECK(said_has(&r.s, "hint: --nvcc names NVIDIA's compiler; --target cpu needs"));
+    rig_close(&r);
+}
+
+/* A toolkit made from packages: libraries have their versions in their names. */
+TEST(libraries_with_versions_are_linked_by_name)
+{
+    rig r;
+    char cmd[512];
+    rig_open(&r, small);
+    snprintf(cmd, sizeof cmd,
+             "cd %s && mkdir -p t/bin t/lib && touch t/bin/nvcc t/lib/libcudart.so.13 "
+             "t/lib/libcublasLt.so.13",
+             r.dir);
+    CHECK(system(cmd) == 0);
+    cg_words w = {0};
+    cg_link_toolkit(r.s.ctx, ef_printf(r.s.ctx->arena, "%s/t/bin/nvcc", r.dir), &w);
+    ef_buf b = {.arena = r.s.ctx->arena};
+    for (int i = 0; i < w.n; i++)
+        ef_putf(&b, "%s ", w.at[i]);
+    CHECK_STR(
+        b.s,
+        ef_printf(b.arena,
+                  "-L %s/t/lib -l:libcudart.so.13 -Xlinker -rpath -Xlinker %s/t/lib "
+                  "-cudart none -L %s/t/lib -l:libcublasLt.so.13 -Xlinker -rpath "
+                  "-Xlinker %s/t/lib ",
+                  r.dir, r.dir, r.dir, r.dir));
     rig_close(&r);
 }
 

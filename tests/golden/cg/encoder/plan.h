@@ -44,6 +44,7 @@
 #define s_t ((float *)(run->arena + 2816)) /* f32[2,4,2] */
 #define s_scratch_t ((void *)(run->arena + 768)) /* 192 bytes */
 #define s_qkv_l ((float *)(run->arena + 0)) /* f32[2,4,24] */
+#define s_scratch_qkv_l NULL
 #define s_a ((float *)(run->arena + 2304)) /* f32[2,4,8] */
 #define s_lse ((float *)(run->arena + 2880)) /* f32[2,2,4] */
 #define s_scratch_a ((void *)(run->arena + 768)) /* 192 bytes */
@@ -57,19 +58,26 @@
 #define s_logits_d ((float *)(run->arena + 1088)) /* f32[2,3] */
 #define s_pooled_d ((float *)(run->arena + 960)) /* f32[2,8] */
 #define s_scratch_pooled_d ((void *)(run->arena + 768)) /* 192 bytes */
+#define s_scratch_cls_w_d NULL
+#define s_scratch_cls_b_d NULL
 #define s_first_d s_pooled_d /* f32[2,1,8] */
 #define s_h1_d ((float *)(run->arena + 2048)) /* f32[2,4,8] */
 #define s_a_d ((float *)(run->arena + 2560)) /* f32[2,4,8] */
 #define s_qkv_l_d ((float *)(run->arena + 768)) /* f32[2,4,24] */
+#define s_scratch_qkv_l_d NULL
 #define s_t_d ((float *)(run->arena + 448)) /* f32[2,4,2] */
+#define s_scratch_t_d NULL
+#define s_scratch_qkv_B_d NULL
 #define s_n_d ((float *)(run->arena + 0)) /* f32[2,4,8] */
 #define s_scratch_n_d ((void *)(run->arena + 256)) /* 192 bytes */
+#define s_scratch_qkv_A_d NULL
 #define s_n_d_1 ((float *)(run->arena + 256)) /* f32[2,4,8] */
 #define s_scratch_n_d_1 ((void *)(run->arena + 512)) /* 192 bytes */
 #define s_n_d_2 ((float *)(run->arena + 0)) /* f32[2,4,8] */
 #define s_h0_d ((float *)(run->arena + 0)) /* f32[2,4,8] */
 #define s_h0_d_1 ((float *)(run->arena + 2048)) /* f32[2,4,8] */
 #define s_p_d_sum ((float *)(run->arena + 64)) /* f32[8] */
+#define s_scratch_p_d_sum NULL
 #define s_p_d s_p_d_sum /* f32[1,8] */
 #define s_type_d ((float *)(run->arena + 0)) /* f32[2,8] */
 #define s_norm2 ((float *)(run->arena + 0)) /* f32[] */
@@ -87,6 +95,7 @@
 #define e_t ((float *)(run->arena + 1472)) /* f32[2,4,2] */
 #define e_scratch_t ((void *)(run->arena + 1280)) /* 192 bytes */
 #define e_qkv_l ((float *)(run->arena + 0)) /* f32[2,4,24] */
+#define e_scratch_qkv_l NULL
 #define e_a ((float *)(run->arena + 1024)) /* f32[2,4,8] */
 #define e_lse ((float *)(run->arena + 1472)) /* f32[2,2,4] */
 #define e_scratch_a ((void *)(run->arena + 1280)) /* 192 bytes */
@@ -324,4 +333,66 @@ static const rt_op calls[] = {
     /* 26 */ {0, true, NULL, 1, 2, (const int[]){42, 41}},
     /* 27 */ {0, true, NULL, 1, 2, (const int[]){43, 44}},
     /* 28 */ {0, true, NULL, 1, 2, (const int[]){45, 43}},
+};
+
+/* ---- what the trainer must know ---- */
+
+static const char *const lora_targets[] = {"qkv", NULL};
+static const char *const modules_to_save[] = {"classifier", NULL};
+
+static void micro(rt_run *);
+static void update(rt_run *);
+static void eval(rt_run *);
+
+static const rt_program program = {
+    .abi = RT_ABI,
+    .efficc = "0.1.0",
+    .model = "encoder.onnx",
+    .task = "seq-cls",
+    .family = "",
+    .pool = "",
+    .batch = 2,
+    .seq = 4,
+    .vocab = 0,
+    .labels = 3,
+    .pad = 0,
+    .compute = RT_F32,
+    .scaled = false,
+    .pin = -1,
+    .hash = "6914a3e5603e3731",
+    .align = 64,
+    .threads = 2,
+    .cpu_features = cpu_features,
+    .nunit = 3,
+    .unit = units,
+    .unit_bytes = unit_bytes,
+    .nparam = NPARAM,
+    .param = params,
+    .ninput = 4,
+    .input = inputs,
+    .nop = 29,
+    .op = calls,
+    .tensor = tensors,
+    .ngemm = 11,
+    .gemm = gemms,
+    .arena_bytes = 3136,
+    .bound_bytes = 3136,
+    .loss_at = 3072,
+    .norm2_at = 0,
+    .eval_loss_at = 192,
+    .eval_right_at = 64,
+    .eval_prob_at = 0,
+    .eval_pred_at = -1,
+    .eval_value_at = -1,
+    .eval_row_loss_at = -1,
+    .lora_r = 2,
+    .lora_alpha = 4,
+    .lora_scale = 2,
+    .lora_rows = true,
+    .lora_fan_in_fan_out = false,
+    .lora_targets = lora_targets,
+    .modules_to_save = modules_to_save,
+    .micro = micro,
+    .update = update,
+    .eval = eval,
 };

@@ -39,7 +39,7 @@ step_layer_0(rt_run *run, rt_stream *st)
     rt_done(run, 5);
 
     /* %qkv.l = lora_add %qkv, %t, $qkv.B {start=16, by=2} : f32[2,4,24]  !"/qkv" */
-    rt_gemm(st, gemm_8x8x2_tb_add, s_qkv_l + 16, s_t, w_qkv_B, NULL, NULL);
+    rt_gemm(st, gemm_8x8x2_tb_add, s_qkv_l + 16, s_t, w_qkv_B, NULL, s_scratch_qkv_l);
     rt_done(run, 6);
 
     /* %a, %lse = attention %qkv.l, %qkv.l, %qkv.l, %attention_mask {heads=2,
@@ -84,11 +84,11 @@ step_head_bwd(rt_run *run, rt_stream *st)
     rt_done(run, 12);
 
     /* %cls.w.d = linear_dw %pooled, %logits.d {tb=1} : f32[3,8]  !"/head/Gemm" */
-    rt_gemm(st, gemm_3x8x2_ta_add, g_cls_w, s_logits_d, s_pooled, NULL, NULL);
+    rt_gemm(st, gemm_3x8x2_ta_add, g_cls_w, s_logits_d, s_pooled, NULL, s_scratch_cls_w_d);
     rt_done(run, 13);
 
     /* %cls.b.d = reduce_sum %logits.d {axes=[0]} : f32[3]  !"/head/Gemm" */
-    rt_colsum(st, g_cls_b, s_logits_d, RT_F32, 2, 3, 3, true, NULL);
+    rt_colsum(st, g_cls_b, s_logits_d, RT_F32, 2, 3, 3, true, s_scratch_cls_b_d);
     rt_done(run, 14);
 
     /* %first.d = reshape %pooled.d : f32[2,1,8]  !"/head/Gather" */
@@ -111,15 +111,16 @@ step_layer_0_bwd(rt_run *run, rt_stream *st)
      * {heads=2, kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,24]  !"/attn
      * ./ x .* y" */
     rt_attention_grad(st, s_qkv_l_d, s_qkv_l_d, s_qkv_l_d, s_a_d, s_qkv_l, s_qkv_l,
-        s_qkv_l, s_a, s_lse, &(rt_attn_at){.mask = in_attention_mask}, &attn_0, NULL);
+        s_qkv_l, s_a, s_lse, &(rt_attn_at){.mask = in_attention_mask}, &attn_0,
+        s_scratch_qkv_l_d);
     rt_done(run, 17);
 
     /* %t.d = lora_dt %qkv.l.d, $qkv.B {start=16, by=2} : f32[2,4,2]  !"/qkv" */
-    rt_gemm(st, gemm_8x2x8, s_t_d, s_qkv_l_d + 16, w_qkv_B, NULL, NULL);
+    rt_gemm(st, gemm_8x2x8, s_t_d, s_qkv_l_d + 16, w_qkv_B, NULL, s_scratch_t_d);
     rt_done(run, 18);
 
     /* %qkv.B.d = lora_db %qkv.l.d, %t {start=16, len=8, by=2} : f32[8,2]  !"/qkv" */
-    rt_gemm(st, gemm_8x2x8_ta_add, g_qkv_B, s_qkv_l_d + 16, s_t, NULL, NULL);
+    rt_gemm(st, gemm_8x2x8_ta_add, g_qkv_B, s_qkv_l_d + 16, s_t, NULL, s_scratch_qkv_B_d);
     rt_done(run, 19);
 
     /* %n.d = linear %t.d, $qkv.A : f32[2,4,8]  !"/qkv" */
@@ -127,7 +128,7 @@ step_layer_0_bwd(rt_run *run, rt_stream *st)
     rt_done(run, 20);
 
     /* %qkv.A.d = linear_dw %n, %t.d {tb=1} : f32[2,8]  !"/qkv" */
-    rt_gemm(st, gemm_2x8x8_ta_add, g_qkv_A, s_t_d, s_n, NULL, NULL);
+    rt_gemm(st, gemm_2x8x8_ta_add, g_qkv_A, s_t_d, s_n, NULL, s_scratch_qkv_A_d);
     rt_done(run, 21);
 
     /* %n.d.1 = linear %qkv.l.d, $qkv.w {tb=1} : f32[2,4,8]  !"/qkv" */
@@ -153,7 +154,7 @@ static void
 step_embeddings_bwd(rt_run *run, rt_stream *st)
 {
     /* %p.d.sum = reduce_sum %h0.d.1 {axes=[0,1]} : f32[8]  !"/Add" */
-    rt_colsum(st, s_p_d_sum, s_h0_d_1, RT_F32, 8, 8, 8, false, NULL);
+    rt_colsum(st, s_p_d_sum, s_h0_d_1, RT_F32, 8, 8, 8, false, s_scratch_p_d_sum);
     rt_done(run, 26);
 
     /* %p.d = reshape %p.d.sum : f32[1,8]  !"/Add" */
@@ -247,7 +248,7 @@ eval_layer_0(rt_run *run, rt_stream *st)
     rt_gemm(st, gemm_8x2x8_tb, e_t, e_n, w_qkv_A, NULL, e_scratch_t);
 
     /* %qkv.l = lora_add %qkv, %t, $qkv.B {start=16, by=2} : f32[2,4,24]  !"/qkv" */
-    rt_gemm(st, gemm_8x8x2_tb_add, e_qkv_l + 16, e_t, w_qkv_B, NULL, NULL);
+    rt_gemm(st, gemm_8x8x2_tb_add, e_qkv_l + 16, e_t, w_qkv_B, NULL, e_scratch_qkv_l);
 
     /* %a, %lse = attention %qkv.l, %qkv.l, %qkv.l, %attention_mask {heads=2,
      * kv_heads=2, head_dim=4, scale=0.5, ko=8, vo=16} : f32[2,4,8], f32[2,2,4]  !"/attn
@@ -285,64 +286,6 @@ eval(rt_run *run)
     eval_layer_0(run, run->compute);
     eval_head(run, run->compute);
 }
-
-/* ---- what the trainer must know ---- */
-
-static const char *const lora_targets[] = {"qkv", NULL};
-static const char *const modules_to_save[] = {"classifier", NULL};
-
-static const rt_program program = {
-    .abi = RT_ABI,
-    .efficc = "0.1.0",
-    .model = "encoder.onnx",
-    .task = "seq-cls",
-    .family = "",
-    .pool = "",
-    .batch = 2,
-    .seq = 4,
-    .vocab = 0,
-    .labels = 3,
-    .pad = 0,
-    .compute = RT_F32,
-    .scaled = false,
-    .pin = -1,
-    .hash = "6914a3e5603e3731",
-    .align = 64,
-    .threads = 2,
-    .cpu_features = cpu_features,
-    .nunit = 3,
-    .unit = units,
-    .unit_bytes = unit_bytes,
-    .nparam = NPARAM,
-    .param = params,
-    .ninput = 4,
-    .input = inputs,
-    .nop = 29,
-    .op = calls,
-    .tensor = tensors,
-    .ngemm = 11,
-    .gemm = gemms,
-    .arena_bytes = 3136,
-    .bound_bytes = 3136,
-    .loss_at = 3072,
-    .norm2_at = 0,
-    .eval_loss_at = 192,
-    .eval_right_at = 64,
-    .eval_prob_at = 0,
-    .eval_pred_at = -1,
-    .eval_value_at = -1,
-    .eval_row_loss_at = -1,
-    .lora_r = 2,
-    .lora_alpha = 4,
-    .lora_scale = 2,
-    .lora_rows = true,
-    .lora_fan_in_fan_out = false,
-    .lora_targets = lora_targets,
-    .modules_to_save = modules_to_save,
-    .micro = micro,
-    .update = update,
-    .eval = eval,
-};
 
 int
 main(int argc, char **argv)

@@ -1,0 +1,175 @@
+/* toolkit.c -- finding the driver, nvcc, and the toolkit's libraries.
+ *
+ * Libraries lie in lib64, lib, or targets/NAME/lib of the folder that holds nvcc's bin. A
+ * toolkit made from NVIDIA's packages for Python has them with their versions only
+ * (libcublasLt.so.13), so they are linked by file name where there is no plain one.
+ */
+#include "toolkit.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int
+cg_cuda_devices(void)
+{
+    static int found = -1;
+    void *driver = found < 0 ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (found < 0)
+        found = 0;
+    if (!driver)
+        return found;
+    int (*init)(unsigned), (*count)(int *), n = 0;
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&count = dlsym(driver, "cuDeviceGetCount");
+    if (init && count && !init(0) && !count(&n) && n > 0)
+        found = n;
+    return found;
+}
+
+/* ---- nvcc ---- */
+
+static bool
+runs(const char *path)
+{
+    return path && *path && !access(path, X_OK);
+}
+
+static const char *
+on_path(ef_arena *a)
+{
+    const char *path = getenv("PATH");
+    while (path && *path) {
+        size_t n = strcspn(path, ":");
+        const char *nvcc = ef_printf(a, "%.*s/nvcc", (int)n, path);
+        if (n && runs(nvcc))
+            return nvcc;
+        path += n + (path[n] == ':');
+    }
+    return NULL;
+}
+
+const char *
+cg_nvcc(ef_ctx *ctx)
+{
+    const char *home = getenv("CUDA_HOME");
+    const char *const place[] = {
+        home && *home ? ef_printf(ctx->arena, "%s/bin/nvcc", home) : NULL, EFFICC_NVCC,
+        "/usr/local/cuda/bin/nvcc"};
+    if (ctx->cfg->nvcc)
+        return ctx->cfg->nvcc;
+    for (int i = 0; i < (int)EF_COUNT(place); i++)
+        if (runs(place[i]))
+            return place[i];
+    return on_path(ctx->arena);
+}
+
+bool
+cg_has_cuda_runtime(void)
+{
+    return !access(EFFICC_RT_CUDA_LIB, R_OK);
+}
+
+const char *
+cg_arch(const ef_ctx *ctx)
+{
+    return ctx->cfg->cuda_arch ? ctx->cfg->cuda_arch : "sm_90";
+}
+
+const char *
+cg_arch_flags(ef_ctx *ctx)
+{
+    const char *n = cg_arch(ctx) + strlen("sm_");
+    return ef_printf(ctx->arena,
+                     "-gencode arch=compute_%s,code=sm_%s "
+                     "-gencode arch=compute_%s,code=compute_%s",
+                     n, n, n, n);
+}
+
+/* ---- libraries ---- */
+
+typedef struct folders { /* that may hold libraries */
+    const char *at[3];
+} folders;
+
+static folders
+folders_of(ef_ctx *ctx, const char *nvcc)
+{
+    static const char *const name[] = {"lib64", "lib", "targets/x86_64-linux/lib"};
+    folders f = {{NULL}};
+    char real[PATH_MAX];
+    if (!realpath(nvcc, real))
+        return f;
+    for (int i = 0; i < 2; i++) { /* the folder above bin */
+        char *slash = strrchr(real, '/');
+        if (slash)
+            *slash = 0;
+    }
+    for (int i = 0; i < (int)EF_COUNT(name); i++)
+        f.at[i] = ef_printf(ctx->arena, "%s/%s", real, name[i]);
+    return f;
+}
+
+/* The first file of that pattern in the folder. NULL: none. */
+static const char *
+match(ef_arena *a, const char *folder, const char *pattern)
+{
+    glob_t g;
+    const char *found = NULL;
+    if (!folder || glob(ef_printf(a, "%s/%s", folder, pattern), 0, NULL, &g))
+        return NULL;
+    found = ef_strdup(a, g.gl_pathv[0]);
+    globfree(&g);
+    return found;
+}
+
+static void
+add(ef_arena *a, cg_words *w, const char *word)
+{
+    ef_push(a, *w, ef_strdup(a, word));
+}
+
+/* -L and -l of a shared library, and where it is found at run time. false: it is in none of
+ * the folders. */
+static bool
+add_shared(ef_ctx *ctx, const folders *f, const char *name, cg_words *w)
+{
+    ef_arena *a = ctx->arena;
+    for (int i = 0; i < (int)EF_COUNT(f->at); i++) {
+        bool plain = match(a, f->at[i], ef_printf(a, "lib%s.so", name));
+        const char *file =
+            plain ? NULL : match(a, f->at[i], ef_printf(a, "lib%s.so.*", name));
+        if (!plain && !file)
+            continue;
+        add(a, w, "-L");
+        add(a, w, f->at[i]);
+        add(a, w,
+            plain ? ef_printf(a, "-l%s", name)
+                  : ef_printf(a, "-l:%s", strrchr(file, '/') + 1));
+        add(a, w, "-Xlinker");
+        add(a, w, "-rpath");
+        add(a, w, "-Xlinker");
+        add(a, w, f->at[i]);
+        return true;
+    }
+    return false;
+}
+
+void
+cg_link_toolkit(ef_ctx *ctx, const char *nvcc, cg_words *w)
+{
+    ef_arena *a = ctx->arena;
+    folders f = folders_of(ctx, nvcc);
+    bool fixed = false; /* nvcc links the static runtime by itself */
+    for (int i = 0; i < (int)EF_COUNT(f.at); i++)
+        fixed |= match(a, f.at[i], "libcudart_static.a") != NULL;
+    if (!fixed && add_shared(ctx, &f, "cudart", w)) {
+        add(a, w, "-cudart");
+        add(a, w, "none");
+    }
+    if (!add_shared(ctx, &f, "cublasLt", w))
+        add(a, w, "-lcublasLt");
+}
