@@ -44,16 +44,20 @@ struct Op {
 cudaError_t enqueue(cudaStream_t, Op);
 
 typedef void (*KernelFn)(const void *args);
-void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, KernelFn, const void *args);
+void run_grid(const char *name, dim3 grid, dim3 block, size_t shared, KernelFn,
+              const void *args);
 // The limits of the hardware; `kernel` finds what cudaFuncSetAttribute said.
-void check_launch(const char *name, dim3 grid, dim3 block, size_t shared, const void *kernel);
+void check_launch(const char *name, dim3 grid, dim3 block, size_t shared,
+                  const void *kernel);
 // Argument i of a kernel: a pointer must point to memory that the GPU sees.
 void check_pointer(const char *kernel, int i, const void *);
 // Looks for pointers to host memory in a struct that goes by value.
 void check_struct(const char *kernel, int i, const void *, size_t bytes);
 [[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-template <class P> inline void check_arg(const char *kernel, int i, const P &p)
+template <class P>
+inline void
+check_arg(const char *kernel, int i, const P &p)
 {
     if constexpr (std::is_pointer<P>::value)
         check_pointer(kernel, i, (const void *)p);
@@ -73,8 +77,9 @@ template <class K, class T> struct Closure {
 };
 
 template <class K, class T>
-cudaError_t launch_closure(Op op, const void *key, K kernel, T args, dim3 grid, dim3 block,
-                           size_t shared, cudaStream_t stream)
+cudaError_t
+launch_closure(Op op, const void *key, K kernel, T args, dim3 grid, dim3 block,
+               size_t shared, cudaStream_t stream)
 {
     typedef Closure<K, T> C;
     auto c = std::make_shared<C>(C{kernel, std::move(args)});
@@ -92,8 +97,9 @@ cudaError_t launch_closure(Op op, const void *key, K kernel, T args, dim3 grid, 
 
 // Functions: arguments are converted to the parameters' types before they are copied.
 template <class... P, class... A>
-cudaError_t launch(Op op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                   cudaStream_t stream, A &&...args)
+cudaError_t
+launch(Op op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+       cudaStream_t stream, A &&...args)
 {
     static_assert(sizeof...(P) == sizeof...(A), "wrong number of kernel arguments");
     typedef std::tuple<std::decay_t<P>...> T;
@@ -103,14 +109,17 @@ cudaError_t launch(Op op, void (*kernel)(P...), dim3 grid, dim3 block, size_t sh
 
 // Lambdas and other objects that can be called.
 template <class F, class... A, class = std::enable_if_t<std::is_class<F>::value>>
-cudaError_t launch(Op op, F kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                   A &&...args)
+cudaError_t
+launch(Op op, F kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+       A &&...args)
 {
     return launch_closure(std::move(op), (const void *)nullptr, kernel,
-                          std::tuple<std::decay_t<A>...>(args...), grid, block, shared, stream);
+                          std::tuple<std::decay_t<A>...>(args...), grid, block, shared,
+                          stream);
 }
 
-inline Op launch_op(const char *name, const char *file, int line)
+inline Op
+launch_op(const char *name, const char *file, int line)
 {
     Op op;
     op.name = name;
@@ -125,10 +134,11 @@ inline Op launch_op(const char *name, const char *file, int line)
 enum WarpOp { W_SYNC = 1, W_SHUFFLE, W_VOTE, W_MMA_BF16, W_MMA_F16, W_LDMATRIX };
 
 extern int g_lane; // of the running thread
-void block_barrier(const void *site);
+// line: of the source, that all who meet must have in common.
+void block_barrier(int line);
 // Waits for all lanes of mask; then complete() is called once with what each of them brought.
 typedef void (*Complete)(void **brought, unsigned mask);
-void warp_meet(unsigned mask, int op, void *brought, Complete complete);
+void warp_meet(unsigned mask, int op, void *brought, Complete complete, int line);
 unsigned active_mask();
 void *dynamic_shared();
 // A block's static shared memory is filled before the first of its threads declares some.
@@ -137,7 +147,7 @@ void static_shared();
 void copy_async(void *to, const void *from, int bytes, bool valid);
 void copy_commit();
 void copy_wait(int newest_left);
-void mma_16x8x16(WarpOp type, float *d, const uint32_t *a, const uint32_t *b);
-void ldmatrix4(uint32_t *r, const void *row, bool transposed);
+void mma_16x8x16(WarpOp type, float *d, const uint32_t *a, const uint32_t *b, int line);
+void ldmatrix4(uint32_t *r, const void *row, bool transposed, int line);
 
 } // namespace vgpu

@@ -10,7 +10,9 @@
 #ifdef VGPU_REAL_HEADERS
 #include <cuda_runtime.h>
 #include <vector_functions.h>
-template <class F> inline cudaError_t cudaFuncSetAttribute(F *f, cudaFuncAttribute a, int v)
+template <class F>
+inline cudaError_t
+cudaFuncSetAttribute(F *f, cudaFuncAttribute a, int v)
 {
     return cudaFuncSetAttribute((const void *)f, a, v);
 }
@@ -29,7 +31,7 @@ template <class F> inline cudaError_t cudaFuncSetAttribute(F *f, cudaFuncAttribu
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 // The linker gathers these arrays, so that the rig can fill them before each block.
-#define __shared__          \
+#define __shared__         \
     vgpu::static_shared(); \
     static __attribute__((section("vgpu_shared"), aligned(16)))
 
@@ -46,27 +48,42 @@ static const int warpSize = 32;
 #define VGPU_NO_TSAN
 #endif
 
-__attribute__((noinline)) inline void __syncthreads()
+// Threads that meet must come from the same line of the source.
+inline void
+__syncthreads(int line = __builtin_LINE())
 {
-    vgpu::block_barrier(__builtin_return_address(0));
+    vgpu::block_barrier(line);
 }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+inline void
+__threadfence()
+{
+}
+inline void
+__threadfence_block()
+{
+}
+inline void
+__threadfence_system()
+{
+}
 #define __trap() vgpu::die("__trap() in a kernel")
 
 // ---- warp operations ----
 
 namespace vgpu {
 
-inline void nothing(void **, unsigned) {}
+inline void
+nothing(void **, unsigned)
+{
+}
 
 struct Vote {
     int predicate;
     unsigned ballot;
 };
 
-VGPU_NO_TSAN inline void complete_vote(void **brought, unsigned mask)
+VGPU_NO_TSAN inline void
+complete_vote(void **brought, unsigned mask)
 {
     unsigned ballot = 0;
     for (int l = 0; l < 32; l++)
@@ -77,10 +94,11 @@ VGPU_NO_TSAN inline void complete_vote(void **brought, unsigned mask)
             ((Vote *)brought[l])->ballot = ballot;
 }
 
-VGPU_NO_TSAN inline unsigned ballot(unsigned mask, int predicate)
+VGPU_NO_TSAN inline unsigned
+ballot(unsigned mask, int predicate, int line)
 {
     Vote v{predicate, 0};
-    warp_meet(mask, W_VOTE, &v, complete_vote);
+    warp_meet(mask, W_VOTE, &v, complete_vote, line);
     return v.ballot;
 }
 
@@ -90,7 +108,9 @@ template <class T> struct Shuffle {
 };
 
 // A lane outside the mask has no value to give: CUDA leaves it undefined, here it is NaN.
-template <class T> VGPU_NO_TSAN void complete_shuffle(void **brought, unsigned mask)
+template <class T>
+VGPU_NO_TSAN void
+complete_shuffle(void **brought, unsigned mask)
 {
     for (int l = 0; l < 32; l++) {
         if (!(mask >> l & 1))
@@ -103,89 +123,119 @@ template <class T> VGPU_NO_TSAN void complete_shuffle(void **brought, unsigned m
     }
 }
 
-template <class T> VGPU_NO_TSAN inline T shuffle(unsigned mask, T v, int from)
+template <class T>
+VGPU_NO_TSAN inline T
+shuffle(unsigned mask, T v, int from, int line)
 {
     Shuffle<T> s{v, v, from};
-    warp_meet(mask, W_SHUFFLE, &s, complete_shuffle<T>);
+    warp_meet(mask, W_SHUFFLE, &s, complete_shuffle<T>, line);
     return s.out;
 }
 
 } // namespace vgpu
 
-inline void __syncwarp(unsigned mask = 0xffffffffu)
+inline void
+__syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
 {
-    vgpu::warp_meet(mask, vgpu::W_SYNC, nullptr, vgpu::nothing);
+    vgpu::warp_meet(mask, vgpu::W_SYNC, nullptr, vgpu::nothing, line);
 }
-template <class T> inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32)
+template <class T>
+inline T
+__shfl_sync(unsigned mask, T v, int lane, int width = 32, int line = __builtin_LINE())
 {
     int base = vgpu::g_lane & ~(width - 1);
-    return vgpu::shuffle(mask, v, base + (lane & (width - 1)));
+    return vgpu::shuffle(mask, v, base + (lane & (width - 1)), line);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32)
+template <class T>
+inline T
+__shfl_xor_sync(unsigned mask, T v, int bits, int width = 32,
+                int line = __builtin_LINE())
 {
     int l = vgpu::g_lane, end = (l & ~(width - 1)) + width;
-    return vgpu::shuffle(mask, v, (l ^ bits) < end ? l ^ bits : l);
+    return vgpu::shuffle(mask, v, (l ^ bits) < end ? l ^ bits : l, line);
 }
-template <class T> inline T __shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32)
+template <class T>
+inline T
+__shfl_down_sync(unsigned mask, T v, unsigned by, int width = 32,
+                 int line = __builtin_LINE())
 {
     int l = vgpu::g_lane, end = (l & ~(width - 1)) + width;
-    return vgpu::shuffle(mask, v, l + (int)by < end ? l + (int)by : l);
+    return vgpu::shuffle(mask, v, l + (int)by < end ? l + (int)by : l, line);
 }
-template <class T> inline T __shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32)
+template <class T>
+inline T
+__shfl_up_sync(unsigned mask, T v, unsigned by, int width = 32,
+               int line = __builtin_LINE())
 {
     int l = vgpu::g_lane, base = l & ~(width - 1);
-    return vgpu::shuffle(mask, v, l - (int)by >= base ? l - (int)by : l);
+    return vgpu::shuffle(mask, v, l - (int)by >= base ? l - (int)by : l, line);
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate)
+inline unsigned
+__ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE())
 {
-    return vgpu::ballot(mask, predicate);
+    return vgpu::ballot(mask, predicate, line);
 }
-inline int __any_sync(unsigned mask, int predicate)
+inline int
+__any_sync(unsigned mask, int predicate, int line = __builtin_LINE())
 {
-    return vgpu::ballot(mask, predicate) != 0;
+    return vgpu::ballot(mask, predicate, line) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate)
+inline int
+__all_sync(unsigned mask, int predicate, int line = __builtin_LINE())
 {
-    return vgpu::ballot(mask, !predicate) == 0;
+    return vgpu::ballot(mask, !predicate, line) == 0;
 }
-inline unsigned __activemask()
+inline unsigned
+__activemask()
 {
     return vgpu::active_mask();
 }
 
 // ---- efficc_launch.h of the product ----
 
-#define RT_LAUNCH(kernel_, grid_, block_, shared_, stream_, ...)                              \
-    ((void)vgpu::launch(vgpu::launch_op(#kernel_, __FILE__, __LINE__), kernel_, (grid_),     \
-                        (block_), (size_t)(shared_), (stream_), ##__VA_ARGS__))
-#define RT_DYNAMIC_SHARED(T, name) T *name = reinterpret_cast<T *>(vgpu::dynamic_shared())
+#define RT_LAUNCH(kernel_, grid_, block_, shared_, stream_, ...)                \
+    ((void)vgpu::launch(vgpu::launch_op(#kernel_, __FILE__, __LINE__), kernel_, \
+                        (grid_), (block_), (size_t)(shared_), (stream_),        \
+                        ##__VA_ARGS__))
+#define RT_DYNAMIC_SHARED(T, name) \
+    T *name = reinterpret_cast<T *>(vgpu::dynamic_shared())
 
 // d += a b: a [16,16] and b [16,8] in the fragments of mma.sync.m16n8k16.
-inline void rt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+inline void
+rt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
+            int line = __builtin_LINE())
 {
-    vgpu::mma_16x8x16(vgpu::W_MMA_BF16, d, a, b);
+    vgpu::mma_16x8x16(vgpu::W_MMA_BF16, d, a, b, line);
 }
-inline void rt_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+inline void
+rt_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2],
+           int line = __builtin_LINE())
 {
-    vgpu::mma_16x8x16(vgpu::W_MMA_F16, d, a, b);
+    vgpu::mma_16x8x16(vgpu::W_MMA_F16, d, a, b, line);
 }
-inline void rt_ldmatrix4(uint32_t r[4], const void *row)
+inline void
+rt_ldmatrix4(uint32_t r[4], const void *row, int line = __builtin_LINE())
 {
-    vgpu::ldmatrix4(r, row, false);
+    vgpu::ldmatrix4(r, row, false, line);
 }
-inline void rt_ldmatrix4_t(uint32_t r[4], const void *row)
+inline void
+rt_ldmatrix4_t(uint32_t r[4], const void *row, int line = __builtin_LINE())
 {
-    vgpu::ldmatrix4(r, row, true);
+    vgpu::ldmatrix4(r, row, true, line);
 }
-inline void rt_copy_async16(void *shared, const void *global, bool valid)
+inline void
+rt_copy_async16(void *shared, const void *global, bool valid)
 {
     vgpu::copy_async(shared, global, 16, valid);
 }
-inline void rt_copy_commit()
+inline void
+rt_copy_commit()
 {
     vgpu::copy_commit();
 }
-template <int N> inline void rt_copy_wait()
+template <int N>
+inline void
+rt_copy_wait()
 {
     vgpu::copy_wait(N);
 }

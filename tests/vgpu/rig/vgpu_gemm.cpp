@@ -22,7 +22,8 @@ enum { // bits of cublasLtEpilogue_t
 };
 typedef float Vec __attribute__((vector_size(32), aligned(4)));
 
-static float get(const void *p, cudaDataType t, int64_t i)
+static float
+get(const void *p, cudaDataType t, int64_t i)
 {
     if (t == CUDA_R_32F)
         return ((const float *)p)[i];
@@ -30,7 +31,8 @@ static float get(const void *p, cudaDataType t, int64_t i)
     return t == CUDA_R_16BF ? bf16_to_float(h) : f16_to_float(h);
 }
 
-static void put(void *p, cudaDataType t, int64_t i, float v)
+static void
+put(void *p, cudaDataType t, int64_t i, float v)
 {
     if (t == CUDA_R_32F)
         ((float *)p)[i] = v;
@@ -38,14 +40,16 @@ static void put(void *p, cudaDataType t, int64_t i, float v)
         ((uint16_t *)p)[i] = t == CUDA_R_16BF ? float_to_bf16(v) : float_to_f16(v);
 }
 
-static const char *member(const Matrix &x, int64_t i)
+static const char *
+member(const Matrix &x, int64_t i)
 {
     return (const char *)x.at + i * x.stride * (int64_t)element_bytes(x.type);
 }
 
 // Panels of op(x) or its transpose: out[panel][l][width] = element (panel * width + w, l).
-static void pack(std::vector<float> &out, const Matrix &x, const char *at, bool transposed,
-                 int64_t rows, int64_t k, int width)
+static void
+pack(std::vector<float> &out, const Matrix &x, const char *at, bool transposed,
+     int64_t rows, int64_t k, int width)
 {
     int64_t panels = (rows + width - 1) / width;
     out.assign((size_t)(panels * k * width), 0.0f);
@@ -57,7 +61,8 @@ static void pack(std::vector<float> &out, const Matrix &x, const char *at, bool 
 }
 
 // c [TILE_N][TILE_M] of one panel of each.
-static void tile(float *c, const float *a, const float *b, int64_t k)
+static void
+tile(float *c, const float *a, const float *b, int64_t k)
 {
     Vec low[TILE_N] = {}, high[TILE_N] = {};
     for (int64_t l = 0; l < k; l++, a += TILE_M, b += TILE_N) {
@@ -74,8 +79,9 @@ static void tile(float *c, const float *a, const float *b, int64_t k)
 }
 
 // c [n][m] = alpha op(A) op(B).
-static void multiply(std::vector<float> &c, const Gemm &g, const std::vector<float> &a,
-                     const std::vector<float> &b)
+static void
+multiply(std::vector<float> &c, const Gemm &g, const std::vector<float> &a,
+         const std::vector<float> &b)
 {
     c.resize((size_t)(g.m * g.n));
     for (int64_t j = 0; j < g.n; j += TILE_N)
@@ -88,19 +94,22 @@ static void multiply(std::vector<float> &c, const Gemm &g, const std::vector<flo
         }
 }
 
-static float gelu(float x)
+static float
+gelu(float x)
 {
     return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 
-static float gelu_grad(float x)
+static float
+gelu_grad(float x)
 {
     float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
     float slope = 0.7978845608f * (1 + 3 * 0.044715f * x * x);
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * slope;
 }
 
-static float epilogue(const Gemm &g, float x, int64_t row, int64_t col)
+static float
+epilogue(const Gemm &g, float x, int64_t row, int64_t col)
 {
     int64_t at = col * g.aux_ld + row;
     if (g.epilogue & E_BIAS)
@@ -118,7 +127,8 @@ static float epilogue(const Gemm &g, float x, int64_t row, int64_t col)
 }
 
 // Gradients of a bias: sums of rows of the result or of an operand.
-static void bias_grad(const Gemm &g, const std::vector<float> &c)
+static void
+bias_grad(const Gemm &g, const std::vector<float> &c)
 {
     bool of_b = g.epilogue & E_SUM_B, of_a = g.epilogue & E_SUM_A;
     const Matrix &x = of_b ? g.b : g.a;
@@ -133,7 +143,8 @@ static void bias_grad(const Gemm &g, const std::vector<float> &c)
     }
 }
 
-void run_gemm(const Gemm &g)
+void
+run_gemm(const Gemm &g)
 {
     static std::vector<float> a, b, c;
     for (int64_t i = 0; i < g.batch; i++) {

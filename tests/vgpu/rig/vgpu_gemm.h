@@ -23,7 +23,8 @@ struct Gemm {
     int64_t aux_ld;
 };
 
-inline size_t element_bytes(cudaDataType t)
+inline size_t
+element_bytes(cudaDataType t)
 {
     return t == CUDA_R_32F ? 4 : 2;
 }

@@ -11,27 +11,31 @@
 
 namespace vgpu {
 
-inline uint32_t bits_of(float f)
+inline uint32_t
+bits_of(float f)
 {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
 }
 
-inline float float_of(uint32_t u)
+inline float
+float_of(uint32_t u)
 {
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
 
-inline float bf16_to_float(uint16_t h)
+inline float
+bf16_to_float(uint16_t h)
 {
     return float_of((uint32_t)h << 16);
 }
 
 // Every NaN becomes 0x7fff, as CUDA has it.
-inline uint16_t float_to_bf16(float f)
+inline uint16_t
+float_to_bf16(float f)
 {
     uint32_t u = bits_of(f);
     if ((u & 0x7fffffffu) > 0x7f800000u)
@@ -41,19 +45,22 @@ inline uint16_t float_to_bf16(float f)
 
 #ifdef __F16C__
 
-inline float f16_to_float(uint16_t h)
+inline float
+f16_to_float(uint16_t h)
 {
     return _cvtsh_ss(h);
 }
 
-inline uint16_t float_to_f16(float f)
+inline uint16_t
+float_to_f16(float f)
 {
     return f != f ? 0x7fff : _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
 }
 
 #else
 
-inline float f16_to_float(uint16_t h)
+inline float
+f16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31;
     uint32_t fraction = h & 0x3ff;
@@ -65,7 +72,8 @@ inline float f16_to_float(uint16_t h)
     return sign ? -small : small;
 }
 
-inline uint16_t float_to_f16(float f)
+inline uint16_t
+float_to_f16(float f)
 {
     uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffffu;
     if (size > 0x7f800000u)

@@ -41,23 +41,28 @@ static_assert(sizeof(Algo) <= sizeof(cublasLtMatmulAlgo_t), "size");
 enum : uint64_t { MAGIC = 0x76677075616c676f };
 enum { ALGOS = 3 };
 
-Desc *desc(cublasLtMatmulDesc_t d)
+Desc *
+desc(cublasLtMatmulDesc_t d)
 {
     return (Desc *)d;
 }
 
-const Layout *layout(cublasLtMatrixLayout_t l)
+const Layout *
+layout(cublasLtMatrixLayout_t l)
 {
     return (const Layout *)l;
 }
 
-cublasStatus_t refuse(cublasStatus_t s, const char *why)
+cublasStatus_t
+refuse(cublasStatus_t s, const char *why)
 {
     fprintf(stderr, "vgpu: cublasLt refuses: %s\n", why);
     return s;
 }
 
-template <class T> bool take(T *to, const void *from, size_t bytes)
+template <class T>
+bool
+take(T *to, const void *from, size_t bytes)
 {
     if (bytes != sizeof(T))
         return false;
@@ -65,35 +70,41 @@ template <class T> bool take(T *to, const void *from, size_t bytes)
     return true;
 }
 
-bool known(int type)
+bool
+known(int type)
 {
     return type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
 }
 
-Matrix matrix(const Layout *l, const void *at)
+Matrix
+matrix(const Layout *l, const void *at)
 {
-    return {at, (cudaDataType)l->type, (int64_t)l->rows, (int64_t)l->cols, l->ld, l->stride};
+    return {at,       (cudaDataType)l->type, (int64_t)l->rows, (int64_t)l->cols, l->ld,
+            l->stride};
 }
 
-uint64_t mix(uint64_t h, uint64_t v)
+uint64_t
+mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0x9e3779b97f4a7c15ull;
     return h ^ h >> 29;
 }
 
-uint64_t hash(const Gemm &g)
+uint64_t
+hash(const Gemm &g)
 {
     uint64_t h = mix(g.ta * 2 + g.tb, (uint64_t)g.epilogue);
     const Matrix *all[4] = {&g.a, &g.b, &g.c, &g.d};
     for (const Matrix *x : all)
-        for (uint64_t v : {(uint64_t)x->type, (uint64_t)x->rows, (uint64_t)x->cols, (uint64_t)x->ld,
-                           (uint64_t)x->stride})
+        for (uint64_t v : {(uint64_t)x->type, (uint64_t)x->rows, (uint64_t)x->cols,
+                           (uint64_t)x->ld, (uint64_t)x->stride})
             h = mix(h, v);
     return mix(h, (uint64_t)g.batch);
 }
 
 // The product of four layouts, nullptr, or why it is none.
-const char *understand(Gemm *g, const Desc *d, const Layout *const l[4])
+const char *
+understand(Gemm *g, const Desc *d, const Layout *const l[4])
 {
     for (int i = 0; i < 4; i++)
         if (l[i]->ld < (int64_t)l[i]->rows || !l[i]->rows || !l[i]->cols)
@@ -126,9 +137,11 @@ const char *understand(Gemm *g, const Desc *d, const Layout *const l[4])
 }
 
 // Combinations of types and epilogues that the library has; nullptr or what it has not.
-const char *supported(const Gemm &g)
+const char *
+supported(const Gemm &g)
 {
-    if (!known(g.a.type) || !known(g.c.type) || g.a.type != g.b.type || g.c.type != g.d.type)
+    if (!known(g.a.type) || !known(g.c.type) || g.a.type != g.b.type ||
+        g.c.type != g.d.type)
         return "A and B, and C and D, must have one type each: 32F, 16F or 16BF";
     if (g.c.type != g.a.type && g.c.type != CUDA_R_32F)
         return "the result is 32F or of the operands' type";
@@ -141,18 +154,21 @@ const char *supported(const Gemm &g)
     return nullptr;
 }
 
-bool aligned(const void *p, uint64_t to)
+bool
+aligned(const void *p, uint64_t to)
 {
     return (uintptr_t)p % to == 0;
 }
 
 // What the caller's pointers and workspace must be; SUCCESS or said why.
-cublasStatus_t check_call(const Gemm &g, const Algo *algo, const void *workspace, size_t bytes)
+cublasStatus_t
+check_call(const Gemm &g, const Algo *algo, const void *workspace, size_t bytes)
 {
     const Matrix *all[4] = {&g.a, &g.b, &g.c, &g.d};
     for (int i = 0; i < 4; i++) {
         if (!all[i]->at || !aligned(all[i]->at, element_bytes(all[i]->type)))
-            return refuse(CUBLAS_STATUS_INVALID_VALUE, "a matrix is NULL or misaligned");
+            return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                          "a matrix is NULL or misaligned");
         if (algo && !aligned(all[i]->at, algo->align[i]))
             return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
                           "a pointer is aligned worse than the algorithm needs");
@@ -160,7 +176,8 @@ cublasStatus_t check_call(const Gemm &g, const Algo *algo, const void *workspace
     }
     if (g.epilogue & (4 | 16 | 256 | 512)) {
         if (!g.bias)
-            return refuse(CUBLAS_STATUS_INVALID_VALUE, "the epilogue needs a bias pointer");
+            return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                          "the epilogue needs a bias pointer");
         check_pointer("cublasLtMatmul bias", 0, g.bias);
     }
     if (g.epilogue & (64 | 128)) {
@@ -172,16 +189,20 @@ cublasStatus_t check_call(const Gemm &g, const Algo *algo, const void *workspace
     if (!algo)
         return CUBLAS_STATUS_SUCCESS;
     if (algo->magic != MAGIC || algo->product != hash(g))
-        return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algorithm was found for another product");
+        return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                      "the algorithm was found for another product");
     if (algo->workspace > bytes || (algo->workspace && !aligned(workspace, 256)))
-        return refuse(CUBLAS_STATUS_INVALID_VALUE, "the workspace is too small or misaligned");
+        return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                      "the workspace is too small or misaligned");
     return CUBLAS_STATUS_SUCCESS;
 }
 
-Access access(const Matrix &x, int64_t batch, bool write)
+Access
+access(const Matrix &x, int64_t batch, bool write)
 {
     size_t bytes = element_bytes(x.type);
-    Access a{x.at, (size_t)x.rows * bytes, (size_t)x.cols, (size_t)x.ld * bytes, 1, 0, write};
+    Access a{x.at, (size_t)x.rows * bytes, (size_t)x.cols, (size_t)x.ld * bytes, 1, 0,
+             write};
     if (batch > 1 && x.stride) {
         a.outer = (size_t)batch;
         a.outer_stride = (size_t)x.stride * bytes;
@@ -189,7 +210,8 @@ Access access(const Matrix &x, int64_t batch, bool write)
     return a;
 }
 
-void note_accesses(Op *op, const Gemm &g, void *workspace, size_t bytes)
+void
+note_accesses(Op *op, const Gemm &g, void *workspace, size_t bytes)
 {
     op->touches = {access(g.a, g.batch, false), access(g.b, g.batch, false)};
     if (g.beta != 0)
@@ -204,101 +226,142 @@ void note_accesses(Op *op, const Gemm &g, void *workspace, size_t bytes)
             {g.bias, (size_t)length * element_bytes(g.bias_type), 1, 0, 1, 0, grad});
     size_t aux = element_bytes(g.aux_type);
     if (g.epilogue & (64 | 128))
-        op->touches.push_back({g.aux, (size_t)g.m * aux, (size_t)g.n, (size_t)g.aux_ld * aux, 1, 0,
-                               (g.epilogue & 64) == 0});
+        op->touches.push_back({g.aux, (size_t)g.m * aux, (size_t)g.n,
+                               (size_t)g.aux_ld * aux, 1, 0, (g.epilogue & 64) == 0});
 }
 
 } // namespace
 
 extern "C" {
 
-cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
+cublasStatus_t
+cublasLtCreate(cublasLtHandle_t *h)
 {
     *h = (cublasLtHandle_t) new int(0);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
+cublasStatus_t
+cublasLtDestroy(cublasLtHandle_t h)
 {
     delete (int *)h;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-size_t cublasLtGetVersion(void)
+size_t
+cublasLtGetVersion(void)
 {
     return 130000;
 }
 
-const char *cublasLtGetStatusName(cublasStatus_t s)
+const char *
+cublasLtGetStatusName(cublasStatus_t s)
 {
     switch (s) {
-    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default: return "CUBLAS_STATUS_UNKNOWN";
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+        return "CUBLAS_STATUS_UNKNOWN";
     }
 }
 
-const char *cublasLtGetStatusString(cublasStatus_t s)
+const char *
+cublasLtGetStatusString(cublasStatus_t s)
 {
     return cublasLtGetStatusName(s);
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
-                                        cudaDataType_t scale)
+cublasStatus_t
+cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute,
+                         cudaDataType_t scale)
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
-        return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "compute and scale type must be 32F");
+        return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                      "compute and scale type must be 32F");
     *d = new cublasLtMatmulDescOpaque_t();
-    *desc(*d) = Desc{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, -1, -1, nullptr, nullptr,
+    *desc(*d) = Desc{CUBLAS_OP_N,
+                     CUBLAS_OP_N,
+                     CUBLASLT_EPILOGUE_DEFAULT,
+                     -1,
+                     -1,
+                     nullptr,
+                     nullptr,
                      0};
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+cublasStatus_t
+cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
 {
     delete d;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
-                                              cublasLtMatmulDescAttributes_t what, const void *v,
-                                              size_t n)
+cublasStatus_t
+cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
+                               cublasLtMatmulDescAttributes_t what, const void *v,
+                               size_t n)
 {
     Desc *d = desc(handle);
     bool ok = false;
     switch (what) {
-    case CUBLASLT_MATMUL_DESC_TRANSA: ok = take(&d->ta, v, n); break;
-    case CUBLASLT_MATMUL_DESC_TRANSB: ok = take(&d->tb, v, n); break;
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: ok = take(&d->epilogue, v, n); break;
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: ok = take(&d->bias, v, n); break;
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: ok = take(&d->aux, v, n); break;
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: ok = take(&d->aux_ld, v, n); break;
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: ok = take(&d->aux_type, v, n); break;
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: ok = take(&d->bias_type, v, n); break;
-    default: return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an attribute that the rig does not know");
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        ok = take(&d->ta, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        ok = take(&d->tb, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        ok = take(&d->epilogue, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        ok = take(&d->bias, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        ok = take(&d->aux, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        ok = take(&d->aux_ld, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+        ok = take(&d->aux_type, v, n);
+        break;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        ok = take(&d->bias_type, v, n);
+        break;
+    default:
+        return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                      "an attribute that the rig does not know");
     }
     return ok ? CUBLAS_STATUS_SUCCESS
-              : refuse(CUBLAS_STATUS_INVALID_VALUE, "the size of an attribute is wrong");
+              : refuse(CUBLAS_STATUS_INVALID_VALUE,
+                       "the size of an attribute is wrong");
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type,
-                                          uint64_t rows, uint64_t cols, int64_t ld)
+cublasStatus_t
+cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows,
+                           uint64_t cols, int64_t ld)
 {
     *l = new cublasLtMatrixLayoutOpaque_t();
     *(Layout *)*l = Layout{type, 1, rows, cols, ld, 0};
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+cublasStatus_t
+cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 {
     delete l;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
-                                                cublasLtMatrixLayoutAttribute_t what, const void *v,
-                                                size_t n)
+cublasStatus_t
+cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                 cublasLtMatrixLayoutAttribute_t what, const void *v,
+                                 size_t n)
 {
     Layout *l = (Layout *)handle;
     bool ok = false;
@@ -310,22 +373,25 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
               : refuse(CUBLAS_STATUS_INVALID_VALUE, "an attribute of a layout");
 }
 
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+cublasStatus_t
+cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
 {
     *p = new cublasLtMatmulPreferenceOpaque_t();
     *(Preference *)*p = Preference{0, {256, 256, 256, 256}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+cublasStatus_t
+cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
 {
     delete p;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
-                                                    cublasLtMatmulPreferenceAttributes_t what,
-                                                    const void *v, size_t n)
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
+                                     cublasLtMatmulPreferenceAttributes_t what,
+                                     const void *v, size_t n)
 {
     Preference *p = (Preference *)handle;
     bool ok = true;
@@ -341,11 +407,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
 }
 
 // The first algorithm needs no workspace, the second some of it, the third all that is allowed.
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
-                                              cublasLtMatmulPreference_t preference, int want,
-                                              cublasLtMatmulHeuristicResult_t r[], int *found)
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                               cublasLtMatmulPreference_t preference, int want,
+                               cublasLtMatmulHeuristicResult_t r[], int *found)
 {
     const Layout *l[4] = {layout(a), layout(b), layout(c), layout(out)};
     const Preference *p = (const Preference *)preference;
@@ -355,11 +422,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return refuse(CUBLAS_STATUS_INVALID_VALUE, why);
     if (const char *why = supported(g))
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, why);
-    const char *none = getenv("VGPU_NO_ALGO");
-    if (none && atoi(none))
+    init();
+    if (settings.no_algo)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < std::min<int>(want, ALGOS); i++) {
-        uint64_t workspace = i * (std::min<uint64_t>(p->workspace, 1 << 20) / (ALGOS - 1)) / 256 * 256;
+        uint64_t workspace =
+            i * (std::min<uint64_t>(p->workspace, 1 << 20) / (ALGOS - 1)) / 256 * 256;
         Algo algo{MAGIC, hash(g), (uint32_t)i, {}, workspace};
         for (int m = 0; m < 4; m++)
             algo.align[m] = std::min<uint32_t>(p->align[m], 16);
@@ -372,12 +440,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return *found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
-                              const void *a, cublasLtMatrixLayout_t la, const void *b,
-                              cublasLtMatrixLayout_t lb, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t lc, void *out, cublasLtMatrixLayout_t lout,
-                              const cublasLtMatmulAlgo_t *chosen, void *workspace, size_t bytes,
-                              cudaStream_t stream)
+cublasStatus_t
+cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
+               const void *a, cublasLtMatrixLayout_t la, const void *b,
+               cublasLtMatrixLayout_t lb, const void *beta, const void *c,
+               cublasLtMatrixLayout_t lc, void *out, cublasLtMatrixLayout_t lout,
+               const cublasLtMatmulAlgo_t *chosen, void *workspace, size_t bytes,
+               cudaStream_t stream)
 {
     const Layout *l[4] = {layout(la), layout(lb), layout(lc), layout(lout)};
     Gemm g;
@@ -407,6 +476,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
         run_gemm(g);
         return true;
     };
-    return enqueue(stream, std::move(op)) ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+    return enqueue(stream, std::move(op)) ? CUBLAS_STATUS_INVALID_VALUE
+                                          : CUBLAS_STATUS_SUCCESS;
 }
 }

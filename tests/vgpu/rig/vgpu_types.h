@@ -12,7 +12,9 @@ struct uint3 {
 };
 struct dim3 {
     unsigned x, y, z;
-    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+    {
+    }
 };
 struct alignas(8) float2 {
     float x, y;
@@ -107,17 +109,17 @@ enum cudaMemoryType {
     cudaMemoryTypeDevice,
     cudaMemoryTypeManaged
 };
-#define cudaStreamDefault 0
-#define cudaStreamNonBlocking 1
-#define cudaEventDefault 0
-#define cudaEventBlockingSync 1
+#define cudaStreamDefault      0
+#define cudaStreamNonBlocking  1
+#define cudaEventDefault       0
+#define cudaEventBlockingSync  1
 #define cudaEventDisableTiming 2
-#define cudaEventWaitDefault 0
-#define cudaHostAllocDefault 0
-#define cudaHostAllocPortable 1
-#define cudaHostAllocMapped 2
-#define cudaMemAttachGlobal 1
-#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaEventWaitDefault   0
+#define cudaHostAllocDefault   0
+#define cudaHostAllocPortable  1
+#define cudaHostAllocMapped    2
+#define cudaMemAttachGlobal    1
+#define cudaStreamLegacy       ((cudaStream_t)0x1)
 
 struct CUuuid_st {
     char bytes[16];
@@ -166,7 +168,8 @@ cudaError_t cudaFreeHost(void *);
 cudaError_t cudaMemGetInfo(size_t *, size_t *);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *, const void *);
 cudaError_t cudaMemcpy(void *, const void *, size_t, enum cudaMemcpyKind);
-cudaError_t cudaMemcpyAsync(void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, enum cudaMemcpyKind,
+                            cudaStream_t);
 cudaError_t cudaMemset(void *, int, size_t);
 cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
 
@@ -201,40 +204,53 @@ cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int);
 
 // ---- what C++ adds in cuda_runtime.h ----
 
-template <class T> inline cudaError_t cudaMalloc(T **p, size_t n)
+template <class T>
+inline cudaError_t
+cudaMalloc(T **p, size_t n)
 {
     return cudaMalloc((void **)p, n);
 }
 template <class T>
-inline cudaError_t cudaMallocManaged(T **p, size_t n, unsigned flags = cudaMemAttachGlobal)
+inline cudaError_t
+cudaMallocManaged(T **p, size_t n, unsigned flags = cudaMemAttachGlobal)
 {
     return cudaMallocManaged((void **)p, n, flags);
 }
-template <class T> inline cudaError_t cudaMallocHost(T **p, size_t n)
+template <class T>
+inline cudaError_t
+cudaMallocHost(T **p, size_t n)
 {
     return cudaMallocHost((void **)p, n);
 }
-template <class T> inline cudaError_t cudaHostAlloc(T **p, size_t n, unsigned flags)
+template <class T>
+inline cudaError_t
+cudaHostAlloc(T **p, size_t n, unsigned flags)
 {
     return cudaHostAlloc((void **)p, n, flags);
 }
-template <class F> inline cudaError_t cudaFuncSetAttribute(F *f, cudaFuncAttribute a, int v)
+template <class F>
+inline cudaError_t
+cudaFuncSetAttribute(F *f, cudaFuncAttribute a, int v)
 {
     return cudaFuncSetAttribute((const void *)f, a, v);
 }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e)
+inline cudaError_t
+cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e)
 {
     return cudaStreamWaitEvent(s, e, 0);
 }
-inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind)
+inline cudaError_t
+cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind)
 {
     return cudaMemcpyAsync(to, from, n, kind, 0);
 }
-inline cudaError_t cudaMemsetAsync(void *to, int value, size_t n)
+inline cudaError_t
+cudaMemsetAsync(void *to, int value, size_t n)
 {
     return cudaMemsetAsync(to, value, n, 0);
 }
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g)
+inline cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g)
 {
     return cudaGraphInstantiate(e, g, 0ull);
 }
