@@ -62,6 +62,10 @@ take_messages(inspection *x)
 static bool
 look_at_padding(inspection *x, pass_ctx *pc)
 {
+    if (!x->cfg.unpad) {
+        cJSON_AddStringToObject(x->json, "padding", "computed, under --no-unpad");
+        return true;
+    }
     static const char head[] = "padding: ";
     char *text = NULL;
     size_t n;
@@ -86,7 +90,7 @@ run_passes(inspection *x)
     bool ok = pass_canon(&pc) && pass_recognise(&pc);
     if (ok) {
         inspect_attention(x->json, x->module);
-        ok = pass_task(&pc) && (!x->cfg.unpad || look_at_padding(x, &pc)) &&
+        ok = pass_task(&pc) && look_at_padding(x, &pc) &&
              (!x->cfg.lora_r || pass_lora(&pc));
     }
     const char *task = ir_meta_get(x->module, "task");

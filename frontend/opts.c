@@ -132,7 +132,7 @@ finish(fe_line *l, ef_config *c)
 {
     c->given_run_pass = c->run_pass != NULL;
     c->lora_implied = !c->lora_r && (c->lora_alpha > 0 || c->lora_targets ||
-                                     c->lora_scale || c->lora_dropout > 0);
+                                     c->lora_scale || c->lora_dropout >= 0);
     if (c->lora_implied)
         c->lora_r = 8;
     for (int i = 0; i < l->operands.n; i++)

@@ -184,7 +184,7 @@ set_number(fe_line *l, const fe_option *o, const char *s)
     char *end;
     double x = strtod(s, &end);
     bool share = o->kind == K_SHARE, number = end != s && !*end && isfinite(x);
-    if (!number || (share ? x < 0 || x >= 1 : x <= 0))
+    if (!number || (share ? x < 0 || (float)x >= 1 : x <= 0))
         fe_line_bad(l, o,
                     share ? "'%s' is not a number from 0 to below 1"
                           : "'%s' is not a number above 0",

@@ -93,6 +93,9 @@ TEST(options_decide_what_is_trained)
     CHECK(cJSON_GetArraySize(item(o, "trained.besides")) == 2); /* the classifier */
     CHECK(cJSON_IsFalse(item(o, "attention.causal")));
     cJSON_Delete(o);
+    o = json_of("bert-legacy17", "--no-unpad");
+    CHECK_STR(text(o, "padding"), "computed, under --no-unpad");
+    cJSON_Delete(o);
     o = json_of("bert-legacy17", "--lora-targets nothing");
     CHECK(!item(o, "trained") && cJSON_GetArraySize(item(o, "problems")) == 1);
     cJSON_Delete(o);

@@ -142,7 +142,11 @@ TEST(dropout_may_be_zero)
     DONE();
     CHECK(parse("m.onnx --dropout 1") == 1 && says("from 0 to below 1"));
     DONE();
+    CHECK(parse("m.onnx --dropout 0.999999999") == 1 && says("from 0 to below 1"));
+    DONE();
     CHECK(parse("m.onnx --lora-dropout -0.1") == 1 && says("from 0 to below 1"));
+    DONE();
+    CHECK(parse("m.onnx --lora-dropout 0") == -1 && cfg.lora_r == 8);
     DONE();
 }
 
