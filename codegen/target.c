@@ -12,6 +12,9 @@
 
 enum { THREADS_MAX = 4096 }; /* scratch space grows with them */
 enum { CUDA_ALIGN = 256, ALIGN_MAX = 1 << 20 };
+/* Each chunk of a head moves its weight and the gradient of that: at 128,000 columns this
+ * makes 1,000 rows, with which the products take longer than that. */
+enum { CUDA_LOGITS = 512 << 20 };
 
 bool
 cg_is_cuda(const ef_ctx *ctx)
@@ -130,6 +133,7 @@ cg_target(ef_ctx *ctx)
         pass_target *t = EF_NEW(ctx->arena, pass_target);
         *t = (pass_target){.name = name,
                            .align = cg_align(ctx),
+                           .logits = cuda ? CUDA_LOGITS : 0,
                            .scratch = scratch,
                            .fuse = fuse,
                            .computes = cuda ? cuda_computes : cpu_computes};

@@ -8,7 +8,7 @@
 
 #include "../codegen/cg.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 const char *
 plan_size(ef_arena *a, double bytes)
@@ -107,9 +107,9 @@ show(ef_ctx *ctx, const cmd_args *args, const ir_module *m)
     return ok;
 }
 
-/* Options that say nothing without --roofline, and the card's name. */
+/* What does not go together, and the card's name. */
 static bool
-check(ef_ctx *ctx, const cmd_args *args)
+check(ef_ctx *ctx, const cmd_args *args, const ef_config *cfg)
 {
     const char *card = cmd_str(args, "card"), *names;
     bool roofline = cmd_flag(args, "roofline");
@@ -118,16 +118,22 @@ check(ef_ctx *ctx, const cmd_args *args)
     if (!roofline && cmd_int(args, "gradient-accumulation-steps"))
         return ef_error(ctx, NULL, E_OPT_VALUE, "gradient-accumulation-steps",
                         "it belongs to --roofline");
+    if (roofline && cfg->target && !strcmp(cfg->target, "cpu"))
+        return ef_error(ctx, NULL, E_OPT_VALUE, "target",
+                        "--roofline is of a program for a GPU");
     if (!card || cg_card_named(card, &names))
         return true;
     return ef_error(ctx, NULL, E_OPT_VALUE, "card",
                     ef_printf(ctx->arena, "'%s' is not one of %s", card, names));
 }
 
-/* cfg: ctx's, with the precision to be settled. */
+/* cfg: ctx's, with target and precision to be settled. */
 static bool
 run(ef_ctx *ctx, const cmd_args *args, ef_config *cfg)
 {
+    if (cmd_flag(args, "roofline") && !cfg->target)
+        cfg->target = "cuda";
+    cg_choose_target(ctx, cfg);
     const pass_target *target = cg_target(ctx);
     fe_model *model = NULL;
     bool stopped = false;
@@ -156,7 +162,7 @@ cmd_plan(ef_ctx *ctx, const cmd_args *args)
     ctx->cfg = &cfg;
     ctx->file = cfg.input;
     ctx->report = NULL;
-    bool ok = check(ctx, args) && run(ctx, args, &cfg);
+    bool ok = check(ctx, args, &cfg) && run(ctx, args, &cfg);
     ctx->cfg = before;
     ctx->report = report;
     return ok ? 0 : 1;
