@@ -138,6 +138,8 @@ settle(uint64_t seed)
     settings.policy = seed ? (Policy)(UNIFORM + seed % 3) : AS_ISSUED;
     settings.eager = seed ? eager[seed % 5] : 1;
     settings.order = seed ? order[seed % 4] : LOWEST_FIRST;
+    order_random().seed(seed + (uint64_t)settings.rank * 7919);
+    thread_random.seed(seed + 17);
 }
 
 void
@@ -147,9 +149,8 @@ init()
     if (done)
         return;
     done = true;
-    uint64_t seed = (uint64_t)number("VGPU_SEED", 0);
-    settle(seed);
     settings.rank = (int)number("RANK", 0);
+    settle((uint64_t)number("VGPU_SEED", 0));
     settings.devices = (int)number("VGPU_DEVICES", 8);
     settings.policy = (Policy)number("VGPU_POLICY", settings.policy);
     settings.order = (Order)number("VGPU_ORDER", settings.order);
@@ -160,11 +161,17 @@ init()
     settings.stats = number("VGPU_STATS", 0) != 0;
     settings.no_algo = number("VGPU_NO_ALGO", 0) != 0;
     settings.memory = (size_t)number("VGPU_MEMORY", 32e9);
-    order_random().seed(seed + (uint64_t)settings.rank * 7919);
-    thread_random.seed(seed + 17);
     open_memory();
     catch_signals((int)number("VGPU_TIMEOUT", 0));
     atexit(at_exit);
 }
 
 } // namespace vgpu
+
+// For tests that run in several orders: what is issued from here on does so as with this seed.
+extern "C" void
+vgpu_reseed(unsigned long long seed)
+{
+    vgpu::init();
+    vgpu::settle(seed);
+}
