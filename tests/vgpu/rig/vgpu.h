@@ -61,8 +61,11 @@ check_arg(const char *kernel, int i, const P &p)
 {
     if constexpr (std::is_pointer<P>::value)
         check_pointer(kernel, i, (const void *)p);
-    else if constexpr (std::is_class<P>::value && sizeof(P) >= sizeof(void *))
-        check_struct(kernel, i, &p, sizeof p);
+    else if constexpr (std::is_class<P>::value && sizeof(P) >= sizeof(void *)) {
+        P copy = p;
+        __builtin_clear_padding(&copy); // it may hold what was there before
+        check_struct(kernel, i, &copy, sizeof copy);
+    }
 }
 
 // A kernel with its arguments.
