@@ -3,6 +3,7 @@
  * An existing output folder is ours if it holds this file.
  */
 #include "cg_int.h"
+#include "cost.h"
 #include "toolkit.h"
 
 #include <cjson/cJSON.h>
@@ -49,20 +50,10 @@ static void
 put_memory(const ir_module *m, cJSON *root)
 {
     cJSON *o = cJSON_AddObjectToObject(root, "memory");
-    static const struct {
-        const char *name;
-        rt_class cls;
-    } row[] = {{"trained", RT_TRAIN},   {"gradients", RT_GRAD}, {"state_m", RT_STATE_M},
-               {"state_v", RT_STATE_V}, {"frozen", RT_FROZEN},  {"constants", RT_CONST},
-               {"images", RT_IMAGE},    {"scaler", RT_SCALER}};
-    int64_t total = ir_meta_int(m, "arena_bytes", 0);
-    for (int i = 0; i < (int)EF_COUNT(row); i++) {
-        int64_t bytes = 0;
-        for (int u = 0; u < m->units.n; u++)
-            bytes += cg_unit_bytes(m, u, row[i].cls);
-        put_int(o, row[i].name, bytes);
-        total += bytes;
-    }
+    cg_memory row[CG_MEMORY_ROWS];
+    int64_t total = cg_memory_of(m, row) + ir_meta_int(m, "arena_bytes", 0);
+    for (int i = 0; i < CG_MEMORY_ROWS; i++)
+        put_int(o, row[i].name, row[i].bytes);
     put_int(o, "arena", ir_meta_int(m, "arena_bytes", 0));
     put_int(o, "arena_bound", ir_meta_int(m, "bound_bytes", 0));
     put_int(o, "total", total);
