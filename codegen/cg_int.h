@@ -15,6 +15,7 @@
  *     inputs.c    plan.h: inputs
  *     program.c   plan.h: params and units; the description of the program
  *     planjson.c  plan.json         weights.c  base.safetensors         build.c  the trainer
+ *     cost.c      bytes and operations of the calls, for efficc plan; cost_card.c  seconds
  *
  * An emitter serves twice. While pass plan runs it is dry: nothing is written, and the
  * scratch space that its calls want is noted. So plan and program can't disagree.
