@@ -441,6 +441,25 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
 }
 
 cublasStatus_t
+cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                        cublasLtMatrixLayout_t out, const cublasLtMatmulAlgo_t *given,
+                        cublasLtMatmulHeuristicResult_t *r)
+{
+    const Layout *l[4] = {layout(a), layout(b), layout(c), layout(out)};
+    Gemm g;
+    Algo algo;
+    memcpy(&algo, given, sizeof algo);
+    if (understand(&g, desc(d), l) || supported(g) || algo.magic != MAGIC ||
+        algo.product != hash(g))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *r = cublasLtMatmulHeuristicResult_t();
+    r->algo = *given;
+    r->workspaceSize = algo.workspace;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
 cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
                const void *a, cublasLtMatrixLayout_t la, const void *b,
                cublasLtMatrixLayout_t lb, const void *beta, const void *c,
