@@ -220,7 +220,7 @@ run_rows(rt_stream *s, const norm_call *c, int64_t rows)
         return;
     dim3 grid((unsigned)rows);
     if (!packs_fit(c)) {
-        int threads = threads_for(c->cols, 1);
+        int threads = threads_for(c->cols, PER);
         if (c->dy)
             RT_LAUNCH(dx_any, grid, threads, 0, s->stream, *c);
         else
@@ -394,7 +394,7 @@ rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const void *dy, const void 
     float *pw = (float *)scratch, *pb = pw + groups * cols;
     sum_call c = {x,       dy,   mean, rstd, dw ? pw : NULL, db ? pb : NULL,
                   n->rows, cols, n->x, n->y};
-    if (cols == 0)
+    if (cols == 0 || (!dw && !db))
         return;
     run_sums(s, &c, groups);
     sum_partials(s, dw, pw, groups, cols, add_w);

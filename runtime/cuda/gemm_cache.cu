@@ -1,0 +1,151 @@
+/* gemm_cache.cu -- measured algorithms on disk, so that a program starts faster the next time.
+ *
+ * One file for each card and each version of cuBLASLt, whose algorithms mean nothing to another
+ * version: $XDG_CACHE_HOME/efficc/algos-CARD-VERSION, or under ~/.cache. A line holds a shape, the
+ * algorithm's words and a checksum; lines that don't fit are left out. Without a place to write
+ * there is no cache, and that is no error. A new file takes the old one's place by a rename.
+ */
+#include "gemm_int.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    FIELDS = sizeof(rtc_shape) / sizeof(int64_t),
+    WORDS = 8,
+    PATH = 1024,
+    MOST = 1 << 14
+};
+static_assert(sizeof(cublasLtMatmulAlgo_t) == WORDS * sizeof(uint64_t),
+              "words of an algorithm");
+
+static uint64_t
+checksum(const rtc_algo *a)
+{
+    const unsigned char *p = (const unsigned char *)a;
+    uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *a; i++)
+        h = (h ^ p[i]) * 0x100000001b3;
+    return h;
+}
+
+/* The file's path; make: its folders, too. false: there is none. */
+static bool
+cache_path(const rt_stream *s, char *path, bool make)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[PATH / 2], card[sizeof s->card.name];
+    if (cache && cache[0] == '/')
+        snprintf(folder, sizeof folder, "%s", cache);
+    else if (home && home[0] == '/')
+        snprintf(folder, sizeof folder, "%s/.cache", home);
+    else
+        return false;
+    if (make)
+        mkdir(folder, 0777);
+    if (strlen(folder) + sizeof "/efficc" > sizeof folder)
+        return false;
+    strcat(folder, "/efficc");
+    if (make)
+        mkdir(folder, 0777);
+    snprintf(card, sizeof card, "%s", s->card.name);
+    for (char *c = card; *c; c++)
+        *c = isalnum((unsigned char)*c) ? *c : '-';
+    snprintf(path, PATH, "%s/algos-%s-%zu", folder, card, cublasLtGetVersion());
+    return true;
+}
+
+static bool
+read_line(FILE *f, rtc_algo *a)
+{
+    int64_t *field = (int64_t *)&a->shape;
+    unsigned long long word, sum;
+    long long number;
+    for (int i = 0; i < FIELDS; i++) {
+        if (fscanf(f, "%lld", &number) != 1)
+            return false;
+        field[i] = number;
+    }
+    for (int i = 0; i < WORDS; i++) {
+        if (fscanf(f, "%llx", &word) != 1)
+            return false;
+        a->algo.data[i] = word;
+    }
+    return fscanf(f, "%llx", &sum) == 1 && sum == checksum(a);
+}
+
+static void
+write_line(FILE *f, const rtc_algo *a)
+{
+    const int64_t *field = (const int64_t *)&a->shape;
+    for (int i = 0; i < FIELDS; i++)
+        fprintf(f, "%lld ", (long long)field[i]);
+    for (int i = 0; i < WORDS; i++)
+        fprintf(f, "%llx ", (unsigned long long)a->algo.data[i]);
+    fprintf(f, "%llx\n", (unsigned long long)checksum(a));
+}
+
+void
+rtc_cache_read(rt_stream *s)
+{
+    char path[PATH];
+    rtc_algo a;
+    FILE *f = cache_path(s, path, false) ? fopen(path, "r") : NULL;
+    while (f && s->gemms->nalgo < MOST && read_line(f, &a))
+        rtc_cache_add(s->gemms, &a.shape, &a.algo);
+    if (f)
+        fclose(f);
+}
+
+void
+rtc_cache_write(rt_stream *s)
+{
+    char path[PATH], part[PATH + 32];
+    const rtc_gemms *g = s->gemms;
+    if (!cache_path(s, path, true))
+        return;
+    snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
+    FILE *f = fopen(part, "w");
+    if (!f)
+        return;
+    for (int i = 0; i < g->nalgo; i++)
+        write_line(f, &g->algo[i]);
+    bool ok = !ferror(f);
+    ok = !fclose(f) && ok;
+    if (!ok || rename(part, path))
+        unlink(part);
+}
+
+const cublasLtMatmulAlgo_t *
+rtc_cache_find(const rtc_gemms *g, const rtc_shape *shape)
+{
+    for (int i = 0; i < g->nalgo; i++)
+        if (!memcmp(&g->algo[i].shape, shape, sizeof *shape))
+            return &g->algo[i].algo;
+    return NULL;
+}
+
+/* In place of an older one. Out of memory: it is not kept. */
+void
+rtc_cache_add(rtc_gemms *g, const rtc_shape *shape, const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulAlgo_t *old = (cublasLtMatmulAlgo_t *)rtc_cache_find(g, shape);
+    if (old) {
+        *old = *algo;
+        return;
+    }
+    if (g->nalgo == g->algo_room) {
+        int room = 2 * g->algo_room + 32;
+        rtc_algo *more = (rtc_algo *)realloc(g->algo, (size_t)room * sizeof *more);
+        if (!more)
+            return;
+        g->algo = more;
+        g->algo_room = room;
+    }
+    g->algo[g->nalgo].shape = *shape;
+    g->algo[g->nalgo++].algo = *algo;
+}
