@@ -12,6 +12,10 @@
 #include <CUnit/CUnit.h>
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct test_case {
     const char *name;
     void (*run)(void);
@@ -44,4 +48,7 @@ void test_near(const char *what, double a, double b, double tol, const char *fil
     } while (0)
 void test_skip(const char *why);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -30,10 +30,11 @@ cudaFuncSetAttribute(F *f, cudaFuncAttribute a, int v)
 #undef __shared__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-// The linker gathers these arrays, so that the rig can fill them before each block.
+// All of them lie in the program's thread-local block, so that the rig finds them and can fill
+// them before each block. (GCC ignores a section attribute in templates.)
 #define __shared__         \
     vgpu::static_shared(); \
-    static __attribute__((section("vgpu_shared"), aligned(16)))
+    static __thread __attribute__((aligned(16)))
 
 // One thread of the host runs the whole device.
 extern uint3 threadIdx, blockIdx;

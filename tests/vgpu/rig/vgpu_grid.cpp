@@ -1,16 +1,15 @@
 // vgpu_grid.cpp -- launches: the limits of the hardware, shared memory, the order of blocks.
 //
 // Shared memory is NaN when a block begins, so that no block sees what another has left. What lies
-// behind dynamic shared memory is a canary.
+// behind dynamic shared memory is a canary. Static shared memory is what the program has of
+// thread-local variables without an initial value: so no other code may have such ones.
 #include "vgpu_int.h"
+#include <link.h>
 #include <map>
 #include <numeric>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #endif
-
-extern "C" char __start_vgpu_shared[] __attribute__((weak));
-extern "C" char __stop_vgpu_shared[] __attribute__((weak));
 
 namespace vgpu {
 
@@ -34,10 +33,34 @@ static size_t shared_bytes;
 static bool static_filled;
 static std::map<const void *, size_t> shared_allowed;
 
-static char *
-static_end()
+struct Span {
+    char *low, *high;
+};
+
+static int
+find_static(dl_phdr_info *info, size_t, void *found)
 {
-    return __stop_vgpu_shared;
+    Span *span = (Span *)found;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) &h = info->dlpi_phdr[i];
+        if (h.p_type != PT_TLS || !info->dlpi_tls_data)
+            continue;
+        span->low = (char *)info->dlpi_tls_data + h.p_filesz;
+        span->high = (char *)info->dlpi_tls_data + h.p_memsz;
+    }
+    return 1; // the program itself comes first
+}
+
+// Of this thread of the host. The variable has an initial value, and so lies outside.
+static const Span &
+static_span()
+{
+    static __thread Span span = {(char *)1, nullptr};
+    if (span.low == (char *)1) {
+        span.low = nullptr;
+        dl_iterate_phdr(find_static, &span);
+    }
+    return span;
 }
 
 void *
@@ -52,16 +75,18 @@ static_shared()
     if (static_filled)
         return;
     static_filled = true;
-    if (settings.poison && __start_vgpu_shared)
-        memset(__start_vgpu_shared, 0xff, (size_t)(static_end() - __start_vgpu_shared));
+    const Span &s = static_span();
+    if (settings.poison && s.low)
+        memset(s.low, 0xff, (size_t)(s.high - s.low));
 }
 
 bool
 in_shared(const void *p, size_t bytes)
 {
     const char *c = (const char *)p, *dynamic = (const char *)shared_memory;
+    const Span &s = static_span();
     return (c >= dynamic && c + bytes <= dynamic + shared_bytes) ||
-           (c >= __start_vgpu_shared && c + bytes <= static_end());
+           (c >= s.low && c + bytes <= s.high);
 }
 
 bool

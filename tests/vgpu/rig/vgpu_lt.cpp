@@ -441,9 +441,10 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
 }
 
 cublasStatus_t
-cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
-                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                        cublasLtMatrixLayout_t out, const cublasLtMatmulAlgo_t *given,
+cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t d,
+                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                        const cublasLtMatmulAlgo_t *given,
                         cublasLtMatmulHeuristicResult_t *r)
 {
     const Layout *l[4] = {layout(a), layout(b), layout(c), layout(out)};

@@ -243,7 +243,7 @@ __umulhi(unsigned a, unsigned b)
 inline unsigned long long
 __umul64hi(unsigned long long a, unsigned long long b)
 {
-    return (unsigned long long)((unsigned __int128)a * b >> 64);
+    return (unsigned long long)(__extension__(unsigned __int128) a * b >> 64);
 }
 
 // ---- arithmetic; glibc has some of these names for its own use ----
