@@ -78,7 +78,7 @@ rtc_softmax_none()
     return s;
 }
 
-/* One element more; i ascends. */
+/* One element more; i ascends. Nothing but -inf so far has no sum. */
 static __device__ __forceinline__ void
 rtc_softmax_add(rtc_softmax *s, float x, int64_t i)
 {
@@ -87,7 +87,8 @@ rtc_softmax_add(rtc_softmax *s, float x, int64_t i)
         s->max = x;
         s->first = (float)i;
     }
-    s->sum += expf(x - s->max);
+    if (x > -INFINITY || s->max > -INFINITY || x != x)
+        s->sum += expf(x - s->max);
 }
 
 /* Of all threads of the block together. shared: 32 floats. A row of c elements without a largest
