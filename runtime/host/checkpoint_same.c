@@ -250,8 +250,10 @@ rt_options_note(const rt_manifest *saved, const rt_manifest *own)
     cJSON_Delete(here);
     cJSON_Delete(there);
     if (strcmp(saved->program, own->program) || strcmp(saved->efficc, own->efficc))
-        rt_say("note",
-               "the trainer was compiled anew (efficc %s, schedule %.12s; checkpoint: "
-               "%s, %.12s): what follows may differ in the last bits",
-               own->efficc, own->program, saved->efficc, saved->program);
+        rt_say(
+            "note",
+            "the trainer was compiled anew (efficc %s, schedule %.12s; checkpoint: "
+            "%s, %.12s): what follows may differ in the last bits, and by more under "
+            "another --dropout or --residual",
+            own->efficc, own->program, saved->efficc, saved->program);
 }

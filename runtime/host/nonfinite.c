@@ -152,9 +152,10 @@ put_operands(rt_text *out, const rt_run *run, const search *c, const rt_bad_step
         rt_putf(out, "\nits operand %s is not finite itself: ", c->source->name);
         put_scan(out, run, c->source, &c->source_scan);
         if (is_weight(c->source))
-            rt_putf(out, b->updates && is_changed(run->program, c->source)
-                             ? "; an earlier update made it so"
-                             : "; it was loaded like that");
+            rt_putf(out,
+                    b->updates && is_changed(run->program, c->source)
+                        ? "; an earlier update made it so, or it was loaded like that"
+                        : "; it was loaded like that");
     } else if (c->largest)
         rt_putf(out, "\nits operands are finite, of size up to %.3g in %s",
                 (double)c->size, c->largest->name);
