@@ -18,7 +18,7 @@
 
 enum { WARP = 32, REGISTER_UNIT = 8 };
 
-static const cg_arch arches[] = {
+static const cg_gpu_arch arches[] = {
 #define ARCH(name, card, threads, registers, shared) \
     {#name, card, threads, registers, shared},
 #include "cuda_arch.def"
@@ -27,11 +27,11 @@ static const cg_arch arches[] = {
 
 typedef struct kernel { /* what is known of one so far */
     const char *name;
-    const cg_arch *arch; /* NULL: one that is not in the table */
+    const cg_gpu_arch *arch; /* NULL: one that is not in the table */
     int64_t stores, loads, registers, shared;
 } kernel;
 
-const cg_arch *
+const cg_gpu_arch *
 cg_arch_find(const char *name)
 {
     for (size_t i = 0; i < EF_COUNT(arches); i++)

@@ -11,18 +11,19 @@
 
 #define CG_ARCH_DEFAULT "sm_90"
 
-typedef struct cg_arch { /* a row of cuda_arch.def */
+typedef struct cg_gpu_arch { /* a row of cuda_arch.def */
     const char *name, *card;
     int64_t threads, registers, shared; /* the most that a block has */
-} cg_arch;
+} cg_gpu_arch;
 
 typedef struct cg_launch { /* how kernels of a file are started */
     int64_t threads;       /* of a block */
     int64_t shared;        /* bytes of dynamic shared memory */
 } cg_launch;
 
-const cg_arch *cg_arch_find(const char *name); /* NULL: there is none of that name */
-const char *cg_arch_names(ef_arena *);         /* "sm_80, sm_86, .." */
+const cg_gpu_arch *
+cg_arch_find(const char *name);        /* NULL: there is none of that name */
+const char *cg_arch_names(ef_arena *); /* "sm_80, sm_86, .." */
 /* Judges all kernels that `said`, the output of nvcc -Xptxas -v, tells of, for each card
  * that they were compiled for; `source` is the text that was compiled, for the lines of the
  * IR in it. Registers that don't fit and went to memory stand in the report. false: said
