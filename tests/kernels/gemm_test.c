@@ -1,7 +1,9 @@
-/* Products: oneDNN's and our own against plain loops, of all types, and the same for any
- * thread count. */
+/* Products: a library's and our own against plain loops, of all types, and the same for any
+ * thread count or order of execution. */
 #include "kernel.h"
 #include "runtime/cpu/mm_int.h"
+#include <stdio.h>
+#include <unistd.h>
 
 typedef struct shape {
     int64_t m, n, k;
@@ -85,14 +87,16 @@ expect(const rt_gemm_desc *d, const operands *o)
     return c;
 }
 
-/* C is off by less than its sum may be, and half a unit in the last place of its type. */
+/* C is off by less than its sum may be, and half a unit in the last place of its type; on a GPU the
+ * bias [-1, 1] is rounded, too. */
 static void
 check_result(const rt_gemm_desc *d, const void *got, const double *want, int64_t n)
 {
     double half = d->c == RT_F32 ? 0 : d->c == RT_F16 ? 0x1p-11 : 0x1p-8, worst = 0;
+    double bias = KT_ON_DEVICE && d->bias ? half : 0;
     for (int64_t i = 0; i < n; i++) {
         double e = fabs((double)kt_element(got, i, d->c) - want[i]);
-        worst = fmax(worst, isnan(e) ? INFINITY : e - half * fabs(want[i]));
+        worst = fmax(worst, isnan(e) ? INFINITY : e - half * fabs(want[i]) - bias);
     }
     CHECK_NEAR(worst, 0, 2e-7 * (double)d->k + 1e-6);
 }
@@ -226,11 +230,18 @@ TEST(threads_do_not_change_a_large_product)
         }
 }
 
+#ifdef KT_DEVICE
+TEST(what_this_machine_computes)
+{
+    CHECK(rt_computes(RT_F32) && rt_computes(RT_BF16) && rt_computes(RT_F16));
+}
+#else
 TEST(what_this_machine_computes)
 {
     CHECK(rt_computes(RT_F32) && !rt_computes(RT_F16));
     CHECK(!rt_computes(RT_BF16) || __builtin_cpu_supports("avx512bf16"));
 }
+#endif
 
 TEST(a_plan_for_more_threads_serves_fewer)
 {
@@ -246,6 +257,131 @@ TEST(a_plan_for_more_threads_serves_fewer)
     kt_done();
 }
 
+/* Sizes of nothing, and a sum of nothing: the bias, or what is added to. */
+TEST(products_of_nothing)
+{
+    static const shape z[] = {{0, 5, 7, 0}, {5, 0, 7, 0}, {5, 7, 0, 1}};
+    for (unsigned form = 0; form < 48; form++) {
+        rt_gemm_desc d = describe(&z[form / 16], form % 16);
+        if (!KT_ON_DEVICE &&
+            d.k == 0) /* no kernel of oneDNN's, and efficc makes none */
+            continue;
+        d.lda += !d.lda, d.ldb += !d.ldb, d.ldc += !d.ldc;
+        check_product(&d);
+    }
+}
+
+/* Operands that begin anywhere, in types of whose addresses the library has its wishes. */
+TEST(operands_at_odd_addresses)
+{
+    static const shape z = {33, 31, 127, 0};
+    for (int i = 0; i < 12; i++) {
+        rt_gemm_desc d = describe(&z, (unsigned)i % 4);
+        rt_program p = {.ngemm = 1, .gemm = &d};
+        d.a = d.b = types[i % 2][0], d.c = i % 3 ? RT_F32 : d.a;
+        operands o = make(&d);
+        double *want = expect(&d, &o);
+        int64_t size = kt_size(d.a), off = i % 4 + 1;
+        char *a = kt_bytes((o.na + off) * size), *b = kt_bytes((o.nb + off) * size);
+        char *c = kt_bytes((o.nc + off) * kt_size(d.c)), *at = c + off * kt_size(d.c);
+        memcpy(a + off * size, o.la, (size_t)(o.na * size));
+        memcpy(b + off * size, o.lb, (size_t)(o.nb * size));
+        d.scratch = kt_scratch.gemm(&d, 1);
+        rt_stream *s = kt_open(&p, 1);
+        rt_gemm(s, 0, at, a + off * size, b + off * size, NULL, kt_bytes(d.scratch));
+        rt_device_close(s);
+        check_result(&d, at, want, o.nc);
+        kt_done();
+    }
+}
+
+#ifdef KT_DEVICE
+/* The virtual GPU's library then has no algorithm for anything. */
+TEST(our_own_kernel_where_the_library_has_none)
+{
+    setenv("VGPU_NO_ALGO", "1", 1);
+    for (unsigned i = 0; i < NSHAPES; i++)
+        for (unsigned form = i % 3; form < 16; form += 3) {
+            rt_gemm_desc d = describe(&shapes[i], form);
+            if (d.m * d.n * d.k > 1000000)
+                continue;
+            d.a = d.b = form % 2 ? RT_BF16 : RT_F32;
+            d.c = form % 3 ? RT_F32 : RT_F16;
+            d.batch = 1 + form % 2;
+            d.sa = rows_of(d.ta ? d.k : d.m, d.lda);
+            d.sc = rows_of(d.m, d.ldc);
+            d.alpha = 0.5f;
+            check_product(&d);
+        }
+    unsetenv("VGPU_NO_ALGO");
+}
+
+/* The product of d in a capture, which is measured and thrown away, and then for good. */
+static void
+check_measured(rt_gemm_desc *d)
+{
+    rt_program p = {.ngemm = 1, .gemm = d};
+    operands o = make(d);
+    double *want = expect(d, &o);
+    d->scratch = kt_scratch.gemm(d, 1);
+    void *scratch = kt_bytes(d->scratch), *c = kt_bytes(o.nc * kt_size(d->c));
+    rt_stream *s = kt_open(&p, 1);
+    kt_device_capture(s);
+    rt_gemm(s, 0, c, o.la, o.lb, o.bias, scratch);
+    kt_device_measure(s);
+    kt_wait(s);
+    memcpy(c, o.lc, (size_t)(o.nc * kt_size(d->c)));
+    rt_gemm(s, 0, c, o.la, o.lb, o.bias, scratch);
+    rt_device_close(s);
+    check_result(d, c, want, o.nc);
+    kt_done();
+}
+
+/* Files of the folder efficc in the cache; the last one's path. */
+static int
+cached(const char *folder, char *path, size_t n)
+{
+    char command[256];
+    int count = 0;
+    snprintf(command, sizeof command, "ls %s/efficc/* 2>/dev/null", folder);
+    FILE *f = popen(command, "r");
+    while (f && fgets(path, (int)n, f))
+        count++;
+    path[strcspn(path, "\n")] = 0;
+    if (f)
+        pclose(f);
+    return count;
+}
+
+/* What was measured is kept; a cache that is damaged, or can't be written, does no harm. */
+TEST(algorithms_are_kept_on_disk)
+{
+    char folder[] = "/tmp/efficc-cache-XXXXXX", path[300] = "", command[400];
+    rt_gemm_desc d = describe(&shapes[5], 12), low = d, other = describe(&shapes[6], 0);
+    low.a = low.b = low.c = RT_BF16;
+    NEED(mkdtemp(folder) != NULL);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    check_measured(&d);
+    CHECK(cached(folder, path, sizeof path) == 1);
+    check_measured(&low);
+    check_measured(&d);
+    CHECK(cached(folder, path, sizeof path) == 1);
+    FILE *f = fopen(path, "r+");
+    NEED(f != NULL);
+    fseek(f, 100, SEEK_SET);
+    fputs("7 7 7", f);
+    fclose(f);
+    check_measured(&d);
+    check_measured(&other);
+    CHECK(!truncate(path, 50));
+    check_measured(&d);
+    snprintf(command, sizeof command, "rm -rf '%s' && touch '%s'", folder, folder);
+    CHECK(!system(command));
+    check_measured(&d); /* a file where the folder should be */
+    unlink(folder);
+    unsetenv("XDG_CACHE_HOME");
+}
+#else
 static void
 check_own(const rt_gemm_desc *d)
 {
@@ -291,3 +427,4 @@ TEST(own_product_across_panels)
             check_own(&d);
         }
 }
+#endif

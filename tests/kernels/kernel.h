@@ -37,6 +37,8 @@ void *kt_device_memory(size_t bytes);
 void kt_device_free(void *);
 void kt_device_seed(int team);
 void kt_device_bind(rt_stream *, const rt_run *, void *hyper, void *partial);
+void kt_device_capture(rt_stream *); /* what follows does not run */
+void kt_device_measure(rt_stream *); /* the products of the capture, which ends */
 size_t kt_device_hyper_bytes(void);
 size_t kt_device_partial_bytes(const rt_program *);
 #define kt_scratch rt_cuda_scratch

@@ -1,6 +1,8 @@
 /* kernel_device.cu -- what tests of kernels need of a GPU. */
 #include "runtime/cuda/cuda_int.h"
 
+#include <stdio.h>
+
 /* The virtual GPU has it: another order of threads and streams. */
 extern "C" __attribute__((weak)) void vgpu_reseed(unsigned long long seed);
 
@@ -9,7 +11,9 @@ extern "C" {
 void *
 kt_device_memory(size_t bytes)
 {
+    enum { ALIGN = 256 }; /* the virtual GPU aligns ends, and no more than the size does */
     void *p = NULL;
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     RT_CUDA(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal));
     return p;
 }
@@ -38,6 +42,23 @@ size_t
 kt_device_partial_bytes(const rt_program *p)
 {
     return (size_t)rtc_partials(p) * sizeof(double);
+}
+
+void
+kt_device_capture(rt_stream *s)
+{
+    RT_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+}
+
+void
+kt_device_measure(rt_stream *s)
+{
+    cudaGraph_t graph;
+    char error[256] = "";
+    RT_CUDA(cudaStreamEndCapture(s->stream, &graph));
+    RT_CUDA(cudaGraphDestroy(graph));
+    if (!rtc_gemms_measure(s, error, sizeof error))
+        fprintf(stderr, "%s\n", error);
 }
 
 void
