@@ -57,6 +57,18 @@ put_call(pricing *p, const ir_op *op, const rule *r, double bytes, double flop)
                          .flop = flop});
 }
 
+static cg_cost *
+put_stage(pricing *p, const ir_op *op, const rule *r, const char *stage, int kernels,
+          double moved, double flop)
+{
+    return put(p, op,
+               (cg_cost){.stage = stage,
+                         .kind = r->kind,
+                         .kernels = kernels,
+                         .bytes = moved,
+                         .flop = flop});
+}
+
 /* ---- traffic ---- */
 
 static double
@@ -231,6 +243,12 @@ cs_reduce(pricing *p, const ir_op *op, const rule *r)
     }
     c->calls = stages;
     c->kernels *= stages;
+    if (op->code != IR_OP_reduce_sum || stages != 1 || axes->u.l[0])
+        return;
+    int64_t rows = cg_product(op->arg[0]->type, 0, axes->n);
+    int64_t cols = ir_type_count(op->res[0]->type);
+    if (rt_cuda_scratch.colsum(rows, cols, 1) > cols * (int64_t)sizeof(float))
+        c->kernels = 2; /* groups of rows, and their sums */
 }
 
 /* In place it touches the columns that turn; else it copies the others. */
@@ -298,6 +316,8 @@ cs_product(pricing *p, const ir_op *op, const rule *r)
     cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
                           2 * count(y) * (double)k);
     as_product(c, op, least(n, least(m, k)));
+    if (op->code == IR_OP_linear && op->narg > 2 && ir_is_low(y->type->dtype))
+        c->kernels = 2; /* the bias is rounded to the type of the result */
     if (of_adapter(op))
         c->kind = CG_LORA;
 }
@@ -334,6 +354,16 @@ pairs(double s, double window, bool causal)
     return causal ? k * s - k * k / 2 : s * s - (s - k) * (s - k) / 2;
 }
 
+/* Are there columns in gradient i that no head covers? */
+static bool
+has_gaps(const ir_op *op, int i)
+{
+    int64_t d = ir_attr_int(op, IR_ATTR_head_dim, 0);
+    int64_t q = d * ir_attr_int(op, IR_ATTR_heads, 0);
+    int64_t kv = d * ir_attr_int(op, IR_ATTR_kv_heads, 0);
+    return cg_last(op->res[i]) > (op->nres == 1 ? q + 2 * kv : i ? kv : q);
+}
+
 static void
 cs_attention(pricing *p, const ir_op *op, const rule *r)
 {
@@ -350,6 +380,12 @@ cs_attention(pricing *p, const ir_op *op, const rule *r)
     double forward = 4 * square * (double)(batch * heads * d);
     cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
                           forward * (grad ? 2.5 : 1));
+    for (int i = 0; grad && i < op->nres; i++)
+        if (has_gaps(op, i)) { /* cleared before */
+            c->calls++;
+            c->kernels++;
+            c->bytes += bytes(op->res[i]);
+        }
     c->work = grad ? CG_ATTN_BACKWARD : CG_ATTN_FORWARD;
     c->low = ir_is_low(q->dtype);
     c->size = d;
@@ -392,24 +428,19 @@ cs_head(pricing *p, const ir_op *op, const rule *r)
               .least = least(chunk, least(v, cg_last(x)))};
     double n = d.rows * d.v, weight = d.chunks * d.h * d.v, in = bytes(x);
     put_product(p, op, &d, "logits", in + weight * d.element + 4 * n);
-    put(p, op,
-        (cg_cost){.stage = "softmax",
-                  .kind = r->kind,
-                  .kernels = (grad ? 2 : 1) * (int)d.chunks,
-                  .bytes = grad ? n * (4 + 4 + d.element) : 4 * n,
-                  .flop = 6 * n});
+    put_stage(p, op, r, "softmax", (int)d.chunks,
+              grad ? n * (4 + 4 + d.element) : 4 * n, 6 * n);
+    put_stage(p, op, r, "losses", 1, 8 * d.rows, d.rows);
     if (!grad)
         return;
     put_product(p, op, &d, "dx", n * d.element + weight * d.element + in);
     if (ir_attr_int(op, IR_ATTR_wgrad, 0))
         put_product(p, op, &d, "dw", n * d.element + in + 2 * 4 * weight);
     if (ir_attr_int(op, IR_ATTR_bgrad, 0))
-        put(p, op,
-            (cg_cost){.stage = "dbias",
-                      .kind = r->kind,
-                      .kernels = 2 * (int)d.chunks,
-                      .bytes = n * d.element,
-                      .flop = n});
+        put_stage(p, op, r, "dbias", 2 * (int)d.chunks, 2 * 4 * n, n);
+    for (int i = 2; i < op->nres; i++)
+        if (!cg_adds(op, i)) /* the kernel adds */
+            put_stage(p, op, r, "zero", 1, bytes(op->res[i]), 0)->calls = 1;
 }
 
 /* ---- the update ---- */
@@ -426,13 +457,28 @@ cs_accum(pricing *p, const ir_op *op, const rule *r)
     put_call(p, op, r, 3 * bytes(op->arg[0]), count(op->arg[0]));
 }
 
-/* One call a unit: parameter and state are read and written, the image is written. The host
- * part zeroes gradients before the next step. */
+/* A kernel a unit, and one for their sum. The host part zeroes gradients before the next
+ * step, all at once. */
+static void
+cs_norm2(pricing *p, const ir_op *op, const rule *r)
+{
+    ef_map units = {0};
+    for (int i = 0; i < op->narg; i++)
+        ef_map_set(p->arena, &units, &p->m->units.at[op->arg[i]->param->of->unit],
+                   p->arena);
+    double moved = read_bytes(op);
+    cg_cost *c = put_call(p, op, r, moved + written_bytes(op),
+                          r->per * moved / (double)sizeof(float));
+    c->kernels += units.n;
+    put_stage(p, op, r, "zero gradients", 1, moved, 0);
+}
+
+/* One call a unit: parameter and state are read and written, the image is written. */
 static void
 cs_optim(pricing *p, const ir_op *op, const rule *r)
 {
     int unit = op->arg[0]->param->unit;
-    double moved = 0, gradient = 0, n = 0;
+    double moved = 0, n = 0;
     for (const ir_op *o = op->prev; o; o = o->prev)
         if (o->code == IR_OP_optim && o->arg[0]->param->unit == unit)
             return;
@@ -440,16 +486,10 @@ cs_optim(pricing *p, const ir_op *op, const rule *r)
         if (o->code != IR_OP_optim || o->arg[0]->param->unit != unit)
             continue;
         n += count(o->arg[0]);
-        gradient += bytes(o->arg[1]);
         moved += 2 * (bytes(o->arg[0]) + bytes(o->arg[2]) + bytes(o->arg[3])) +
                  bytes(o->arg[1]) + (o->narg > 5 ? bytes(o->arg[5]) : 0);
     }
     put_call(p, op, r, moved, r->per * n);
-    put(p, op,
-        (cg_cost){.stage = "zero gradients",
-                  .kind = r->kind,
-                  .kernels = 1,
-                  .bytes = gradient});
 }
 
 /* ---- all calls ---- */
@@ -488,67 +528,4 @@ cg_cost_of(const ir_module *m, ef_arena *arena, cg_costs *out)
         r->price(&p, op, r);
     }
     return true;
-}
-
-/* ---- memory ---- */
-
-int64_t
-cg_memory_of(const ir_module *m, cg_memory row[CG_MEMORY_ROWS])
-{
-    static const struct {
-        const char *name, *text;
-        rt_class cls;
-    } from[CG_MEMORY_ROWS] = {{"trained", "trained parameters", RT_TRAIN},
-                              {"gradients", "gradients", RT_GRAD},
-                              {"state_m", "optimizer state m", RT_STATE_M},
-                              {"state_v", "optimizer state v", RT_STATE_V},
-                              {"frozen", "frozen parameters", RT_FROZEN},
-                              {"constants", "constants", RT_CONST},
-                              {"images", "copies in the compute type", RT_IMAGE},
-                              {"scaler", "loss scaler", RT_SCALER}};
-    int64_t sum = 0;
-    for (int i = 0; i < CG_MEMORY_ROWS; i++) {
-        row[i] = (cg_memory){from[i].name, from[i].text, 0};
-        for (int u = 0; u < m->units.n; u++)
-            row[i].bytes += cg_unit_bytes(m, u, from[i].cls);
-        sum += row[i].bytes;
-    }
-    return sum;
-}
-
-/* The result in the arena whose bytes v is; NULL: it is no such. */
-static const ir_value *
-stored(const ir_value *v)
-{
-    while (v->def && pass_is_view(v->def))
-        v = v->def->arg[0];
-    return v->def && cg_offset(v) >= 0 ? v : NULL;
-}
-
-int64_t
-cg_saved_bytes(const ir_module *m, ef_arena *arena)
-{
-    ef_map seen = {0};
-    int64_t sum = 0;
-    for (const ir_op *op = ir_first_op(m->step); op; op = ir_next_op(op))
-        for (int i = 0; op->block->phase == IR_BWD && i < op->narg; i++) {
-            const ir_value *v = stored(op->arg[i]);
-            if (!v || v->def->block->phase != IR_FWD || ef_map_has(&seen, v))
-                continue;
-            ef_map_set(arena, &seen, v, op->arg[i]);
-            sum += ir_type_bytes(v->type);
-        }
-    return sum;
-}
-
-int64_t
-cg_scratch_bytes(const ir_module *m)
-{
-    int64_t most = 0;
-    for (const ir_op *op = ir_first_op(m->step); op; op = ir_next_op(op)) {
-        const ir_attr *ws = ir_attr_get(op, IR_ATTR_ws);
-        if (ws && ws->u.l[1] > most)
-            most = ws->u.l[1];
-    }
-    return most;
 }
