@@ -80,6 +80,8 @@ rt_inputs_free(rt_run *run)
     rt_host *h = run->host;
     for (int k = 0; h && k < TURNS; k++)
         free(h->input[k]);
+    if (h && h->staging)
+        rt_await(run->compute, rt_mark(run->compute));
     if (h)
         rt_staging_free(h->staging);
     free(run->input);

@@ -310,6 +310,8 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     if (!code)
         code = finish(&l);
     *end = l.end;
+    rt_await(job->run->compute,
+             rt_mark(job->run->compute)); /* of what was taken back */
     rt_staging_free(l.tally);
     free(l.row);
     return code;
