@@ -10,7 +10,11 @@
 #include "row_int.h"
 #include "scratch.h"
 
-enum { N = 4, SHORT_THREADS = 256, THREADS = 1024, LONG = 8192 };
+enum {
+    N = 4,
+    PER = 4,
+    THREADS = 1024
+};                                /* elements of a pack; least packs of a thread */
 enum { LANES = 32, STRIPES = 8 }; /* of blocks that sum columns */
 
 typedef rtc_pack<float, N> floats;
@@ -194,7 +198,8 @@ make_logits(const head_call *c, const chunk *k, int64_t row)
 static int
 threads_for(int64_t v)
 {
-    return v >= LONG ? THREADS : SHORT_THREADS;
+    int64_t warps = rtc_blocks(v, RTC_WARP * N * PER);
+    return (int)(RTC_WARP * rtc_min(warps, THREADS / RTC_WARP));
 }
 
 static void

@@ -82,14 +82,16 @@ TEST(an_image_is_its_parameter_rounded)
 {
     for (int i = 0; i < 2 * NHYPER; i++) {
         void *image[KT_TEAMS], *train[KT_TEAMS];
-        float coef = 0.75f;
+        float *coef = kt_value(0.75f);
         for (int team = 0; team < KT_TEAMS; team++) {
             state *z = make(lows[i % 2], false);
             char *before = (char *)kt_copy((float *)z->base[RT_TRAIN], TRAIN / 4);
             rt_stream *s = kt_open(&z->program, kt_threads[team]);
             z->run.hyper = hypers[i / 2];
             for (z->run.hyper.step = 1; z->run.hyper.step <= 3; z->run.hyper.step++) {
-                rt_optim(s, &z->run, 0, &coef);
+                kt_bind(s, &z->run);
+                rt_optim(s, &z->run, 0, coef);
+                kt_wait(s);
                 check_images(z, lows[i % 2]);
             }
             rt_device_close(s);
@@ -109,7 +111,8 @@ TEST(a_skipped_update_leaves_images_alone)
         rt_stream *s = kt_open(&z->program, 2);
         z->run.hyper = hypers[i / 3];
         z->run.hyper.step = 1;
-        rt_optim(s, &z->run, 0, &bad[i % 3]);
+        kt_bind(s, &z->run);
+        rt_optim(s, &z->run, 0, kt_value(bad[i % 3]));
         rt_device_close(s);
         for (int c = 0; c < RT_NCLASSES; c++)
             CHECK(!memcmp(z->base[c], same->base[c], (size_t)unit_bytes[0][c]));
@@ -129,22 +132,28 @@ TEST(clipping_of_scaled_gradients)
     rt_stream *s = kt_open(&p, 1);
     for (size_t i = 0; i < 5 * sizeof t / sizeof *t; i++) {
         double norm = t[i / 5].norm, max = t[i / 5].max, scale = (double)scales[i % 5];
-        float norm2 = (float)(norm * norm * scale * scale), coef = -1, plain = -1;
-        float scaler[4] = {scales[i % 5], 1, 2, 3}, true_norm2 = (float)(norm * norm);
+        float *norm2 = kt_value((float)(norm * norm * scale * scale));
+        float *coef = kt_value(-1), *plain = kt_value(-1);
+        float *scaler = kt_copy((float[]){scales[i % 5], 1, 2, 3}, 4);
         run.hyper.max_norm = max;
-        rt_clip_scaled(s, &coef, &norm2, &run, scaler);
-        rt_clip_scale(s, &plain, &true_norm2, &run);
+        kt_bind(s, &run);
+        rt_clip_scaled(s, coef, norm2, &run, scaler);
+        rt_clip_scale(s, plain, kt_value((float)(norm * norm)), &run);
+        kt_wait(s);
         double factor = max > 0 ? fmin(1, max / (norm + 1e-6)) : 1;
-        CHECK_NEAR((double)coef * scale, factor, 1e-6);
-        CHECK(coef == plain / scales[i % 5]); /* a power of two: exact */
+        CHECK_NEAR((double)*coef * scale, factor, 1e-6);
+        CHECK(*coef == *plain / scales[i % 5]); /* a power of two: exact */
         CHECK(scaler[0] == scales[i % 5] && scaler[1] == 1 && scaler[2] == 2 &&
               scaler[3] == 3);
     }
     for (int i = 0; i < 4; i++) {
-        float norm2 = i % 2 ? NAN : INFINITY, coef = 0;
+        float *norm2 = kt_value(i % 2 ? NAN : INFINITY), *coef = kt_value(0);
         run.hyper.max_norm = i / 2;
-        rt_clip_scaled(s, &coef, &norm2, &run, (float[]){65536, 0, 0, 0});
-        CHECK(isnan(coef));
+        kt_bind(s, &run);
+        rt_clip_scaled(s, coef, norm2, &run, kt_copy((float[]){65536, 0, 0, 0}, 4));
+        kt_wait(s);
+        CHECK(isnan(*coef));
     }
     rt_device_close(s);
+    kt_done();
 }

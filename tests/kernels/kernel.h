@@ -107,6 +107,12 @@ kt_copy(const float *x, int64_t n)
     return memcpy(kt_floats(n), x, (size_t)n * sizeof *x);
 }
 
+static inline float *
+kt_value(float x)
+{
+    return kt_copy(&x, 1);
+}
+
 static inline int64_t
 kt_size(rt_dtype t)
 {

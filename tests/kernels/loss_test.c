@@ -54,8 +54,9 @@ TEST(cross_entropy_of_logits)
     static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
     for (int i = 0; i < 15; i++) {
         int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
-        float *x = kt_noise(n, 1, 8), scale = 0.25f, loss[KT_TEAMS], loss2;
-        int64_t *t = targets_of(rows, c, i % 3), right = -1;
+        float *x = kt_noise(n, 1, 8), *scale = kt_value(0.25f), *loss2 = kt_floats(1);
+        int64_t *t = targets_of(rows, c, i % 3), *right = kt_bytes(8);
+        void *loss[KT_TEAMS];
         rt_program program = {0};
         void *prob[KT_TEAMS], *dx[KT_TEAMS], *each[KT_TEAMS];
         double *xd = kt_doubles(n);
@@ -68,20 +69,21 @@ TEST(cross_entropy_of_logits)
         {
             prob[team] = kt_floats(n), dx[team] = kt_floats(n);
             each[team] = kt_floats(rows);
-            rt_ce(s, &loss[team], &right, prob[team], each[team], x, t, &scale, rows,
-                  c);
-            rt_ce_grad(s, &loss2, dx[team], x, t, &scale, rows, c);
-            CHECK(loss2 == loss[team]);
+            loss[team] = kt_floats(1);
+            rt_ce(s, loss[team], right, prob[team], each[team], x, t, scale, rows, c);
+            rt_ce_grad(s, loss2, dx[team], x, t, scale, rows, c);
+            kt_wait(s);
+            CHECK(*loss2 == *(float *)loss[team]);
         }
-        CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+        CHECK(kt_same(loss, sizeof(float)));
         CHECK(kt_same(prob, n * (int64_t)sizeof(float)));
         CHECK(kt_same(dx, n * (int64_t)sizeof(float)));
-        CHECK_NEAR((double)loss[0], 0.25 * w.loss, 1e-6 * (1 + w.loss));
+        CHECK_NEAR((double)*loss2, 0.25 * w.loss, 1e-6 * (1 + w.loss));
         CHECK_NEAR(kt_error(prob[0], w.prob, n), 0, 5e-7);
         CHECK(kt_same(each, rows * (int64_t)sizeof(float)));
         CHECK_NEAR(kt_error(each[0], w.each, rows), 0, 4e-6);
         CHECK_NEAR(kt_error(dx[0], w.d, n), 0, 5e-7);
-        CHECK(right == w.right);
+        CHECK(*right == w.right);
         kt_done();
     }
 }
@@ -89,12 +91,58 @@ TEST(cross_entropy_of_logits)
 TEST(the_first_of_equal_logits_is_predicted)
 {
     rt_program program = {0};
-    float x[2][3] = {{1, 5, 5}, {2, 2, 2}}, prob[2][3], loss, each[2], scale = 1;
-    int64_t t[2] = {2, 0}, right;
+    float *x = kt_copy((float[]){1, 5, 5, 2, 2, 2}, 6), *prob = kt_floats(6);
+    int64_t *t = kt_bytes(2 * sizeof *t), *right = kt_bytes(sizeof *right);
+    t[0] = 2, t[1] = 0;
     rt_stream *s = kt_open(&program, 1);
-    rt_ce(s, &loss, &right, prob[0], each, x[0], t, &scale, 2, 3);
+    rt_ce(s, kt_floats(1), right, prob, kt_floats(2), x, t, kt_value(1), 2, 3);
     rt_device_close(s);
-    CHECK(right == 1);
+    CHECK(*right == 1);
+    kt_done();
+}
+
+/* Logits that exp() can't hold, masked ones, and rows of nothing but masked ones, which have no
+ * loss. A row that is not supervised says nothing, whatever is in it. */
+TEST(extreme_logits)
+{
+    enum { C = 40, ROWS = 5 };
+    rt_program program = {0};
+    float *x = kt_floats(ROWS * C), *dx = kt_floats(ROWS * C), *each = kt_floats(ROWS);
+    float *loss = kt_floats(1), *prob = kt_floats(ROWS * C);
+    int64_t *t = kt_bytes(ROWS * 8), *right = kt_bytes(8);
+    for (int i = 0; i < ROWS * C; i++)
+        x[i] = i / C == 0 ? (float)i * 1e30f : i / C == 1 ? -1e5f : -INFINITY;
+    x[2 * C + 33] = 5, x[2 * C + 1] = 5 - logf(3); /* 3/4 and 1/4 of a masked row */
+    for (int r = 0; r < ROWS; r++)
+        t[r] = r == 0 ? C - 1 : r == 1 ? 7 : r == 2 ? 1 : RT_IGNORE;
+    for (int bad = 0; bad < 2; bad++) {
+        t[4] = bad ? 3 : RT_IGNORE;
+        rt_stream *s = kt_open(&program, 1);
+        rt_ce(s, loss, right, prob, each, x, t, kt_value(1), ROWS, C);
+        rt_ce_grad(s, loss, dx, x, t, kt_value(1), ROWS, C);
+        rt_device_close(s);
+        CHECK(bad ? isnan(*loss) : isfinite(*loss));
+        CHECK(each[0] == 0 && each[3] == 0 && isnan(each[4]) == bad && *right == 1);
+        CHECK_NEAR((double)each[1], log(C), 1e-5);
+        CHECK_NEAR((double)each[2], log(4), 1e-5);
+        CHECK_NEAR((double)dx[2 * C + 33], 0.75, 1e-6);
+        CHECK(dx[0] == 0 && dx[2 * C] == 0 && dx[3 * C] == 0 && dx[C - 1] == 0);
+        CHECK(isnan(prob[4 * C]));
+    }
+    kt_done();
+}
+
+TEST(losses_of_no_rows)
+{
+    rt_program program = {0};
+    float *loss = kt_floats(2), *none = kt_floats(0);
+    int64_t *right = kt_bytes(8), *t = kt_bytes(0);
+    rt_stream *s = kt_open(&program, 1);
+    rt_ce(s, loss, right, none, none, none, t, kt_value(1), 0, 3);
+    rt_mse(s, loss + 1, none, none, none, kt_value(1), 0, 3);
+    rt_device_close(s);
+    CHECK(loss[0] == 0 && loss[1] == 0 && *right == 0);
+    kt_done();
 }
 
 typedef struct head {
@@ -142,20 +190,23 @@ static void
 check_eval(const head *p, const want *w, float scale)
 {
     rt_program program = {0};
-    float loss[KT_TEAMS];
-    int64_t right = -1, *pred = kt_bytes(p->d.rows * 8);
-    void *each[KT_TEAMS];
+    float *by = kt_value(scale);
+    int64_t *right = kt_bytes(8), *pred = kt_bytes(p->d.rows * 8);
+    void *each[KT_TEAMS], *loss[KT_TEAMS];
     RUN_TEAMS(&program, s, team)
     {
         int64_t bytes = kt_scratch.head_ce(&p->d, false, kt_threads[team]);
         each[team] = kt_floats(p->d.rows);
-        rt_head_ce(s, &loss[team], &right, pred, each[team], p->lx, p->lw, p->targets,
-                   &scale, p->bias, &p->d, kt_bytes(bytes));
-        CHECK(right == w->right);
+        loss[team] = kt_floats(1);
+        rt_head_ce(s, loss[team], right, pred, each[team], p->lx, p->lw, p->targets, by,
+                   p->bias, &p->d, kt_bytes(bytes));
+        kt_wait(s);
+        CHECK(*right == w->right);
         CHECK(!memcmp(pred, w->best, (size_t)p->d.rows * 8));
     }
-    CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
-    CHECK_NEAR((double)loss[0], (double)scale * w->loss, 1e-6 * (1 + w->loss));
+    CHECK(kt_same(loss, sizeof(float)));
+    CHECK_NEAR((double)*(float *)loss[0], (double)scale * w->loss,
+               1e-6 * (1 + w->loss));
     CHECK(kt_same(each, p->d.rows * (int64_t)sizeof(float)));
     CHECK_NEAR(kt_error(each[0], w->each, p->d.rows), 0, 2e-6);
 }
@@ -209,26 +260,29 @@ check_grad(const head *p, const want *w, float scale)
     grads g = gradients(p, w, (double)scale);
     double low = rounding(p, w, (double)scale);
     int64_t bytes_x = p->nx * kt_size(p->d.type);
-    float *base = kt_noise(p->nw, 7, 1), loss[KT_TEAMS];
-    void *dx[KT_TEAMS], *dw[KT_TEAMS], *db[KT_TEAMS];
+    float *base = kt_noise(p->nw, 7, 1), *by = kt_value(scale);
+    float *db_base = kt_noise(p->d.v, 7, 1);
+    void *loss[KT_TEAMS], *dx[KT_TEAMS], *dw[KT_TEAMS], *db[KT_TEAMS];
     for (int64_t i = 0; i < p->nw; i++)
         g.dw[i] += (double)base[i];
     for (int64_t i = 0; i < p->d.v; i++)
-        g.db[i] += (double)base[i];
+        g.db[i] += (double)db_base[i];
     RUN_TEAMS(&program, s, team)
     {
         int64_t bytes = kt_scratch.head_ce(&p->d, true, kt_threads[team]);
         void *scratch = kt_bytes(bytes);
         dx[team] = kt_bytes(bytes_x), dw[team] = kt_copy(base, p->nw);
-        db[team] = kt_copy(base, p->d.v);
-        rt_head_ce_grad(s, &loss[team], dx[team], NULL, NULL, p->lx, p->lw, p->targets,
-                        &scale, p->bias, &p->d, scratch);
-        rt_head_ce_grad(s, &loss[team], dx[team], dw[team], db[team], p->lx, p->lw,
-                        p->targets, &scale, p->bias, &p->d, scratch);
+        db[team] = kt_copy(db_base, p->d.v);
+        loss[team] = kt_floats(1);
+        rt_head_ce_grad(s, loss[team], dx[team], NULL, NULL, p->lx, p->lw, p->targets,
+                        by, p->bias, &p->d, scratch);
+        rt_head_ce_grad(s, loss[team], dx[team], dw[team], db[team], p->lx, p->lw,
+                        p->targets, by, p->bias, &p->d, scratch);
     }
-    CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+    CHECK(kt_same(loss, sizeof(float)));
     CHECK(kt_same(dx, bytes_x) && kt_same(dw, p->nw * 4) && kt_same(db, p->d.v * 4));
-    CHECK_NEAR((double)loss[0], (double)scale * w->loss, 1e-6 * (1 + w->loss));
+    CHECK_NEAR((double)*(float *)loss[0], (double)scale * w->loss,
+               1e-6 * (1 + w->loss));
     float *fx = kt_as_floats(dx[0], p->nx, p->d.type);
     CHECK_NEAR(kt_error(fx, g.dx, p->nx), 0, 3e-6 + low);
     CHECK_NEAR(kt_error(dw[0], g.dw, p->nw), 0, 3e-6 + low);
@@ -283,10 +337,10 @@ TEST(squared_error)
     static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
     for (int i = 0; i < 15; i++) {
         int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
-        float *y = kt_noise(n, 1, 3), *v = values_of(n, i % 3), scale = 0.25f;
-        float loss[KT_TEAMS], loss2;
+        float *y = kt_noise(n, 1, 3), *v = values_of(n, i % 3);
+        float *scale = kt_value(0.25f), *loss2 = kt_floats(1);
         rt_program program = {0};
-        void *dy[KT_TEAMS], *each[KT_TEAMS];
+        void *loss[KT_TEAMS], *dy[KT_TEAMS], *each[KT_TEAMS];
         double *d = kt_doubles(n), *sum = kt_doubles(rows), total = 0;
         for (int64_t k = 0; k < n; k++) {
             double e = isnan(v[k]) ? 0 : (double)y[k] - (double)v[k];
@@ -297,14 +351,16 @@ TEST(squared_error)
         RUN_TEAMS(&program, s, team)
         {
             dy[team] = kt_floats(n), each[team] = kt_floats(rows);
-            rt_mse(s, &loss[team], each[team], y, v, &scale, rows, c);
-            rt_mse_grad(s, &loss2, dy[team], y, v, &scale, rows, c);
-            CHECK(loss2 == loss[team]);
+            loss[team] = kt_floats(1);
+            rt_mse(s, loss[team], each[team], y, v, scale, rows, c);
+            rt_mse_grad(s, loss2, dy[team], y, v, scale, rows, c);
+            kt_wait(s);
+            CHECK(*loss2 == *(float *)loss[team]);
         }
-        CHECK(loss[1] == loss[0] && loss[2] == loss[0]);
+        CHECK(kt_same(loss, sizeof(float)));
         CHECK(kt_same(each, rows * (int64_t)sizeof(float)));
         CHECK(kt_same(dy, n * (int64_t)sizeof(float)));
-        CHECK_NEAR((double)loss[0], 0.25 * total, 1e-6 * (1 + total));
+        CHECK_NEAR((double)*loss2, 0.25 * total, 1e-6 * (1 + total));
         CHECK_NEAR(kt_error(each[0], sum, rows), 0, 1e-7 * (1 + total));
         CHECK_NEAR(kt_error(dy[0], d, n), 0, 5e-7);
         kt_done();
@@ -314,9 +370,11 @@ TEST(squared_error)
 TEST(a_prediction_that_is_no_number_is_seen)
 {
     rt_program program = {0};
-    float y[2] = {NAN, NAN}, v[2] = {1, NAN}, loss, each[2], scale = 1;
+    float *y = kt_floats(2), *v = kt_copy((float[]){1, NAN}, 2); /* y is NaN */
+    float *loss = kt_floats(1), *each = kt_floats(2);
     rt_stream *s = kt_open(&program, 1);
-    rt_mse(s, &loss, each, y, v, &scale, 2, 1);
+    rt_mse(s, loss, each, y, v, kt_value(1), 2, 1);
     rt_device_close(s);
-    CHECK(isnan(loss) && isnan(each[0]) && each[1] == 0);
+    CHECK(isnan(*loss) && isnan(each[0]) && each[1] == 0);
+    kt_done();
 }

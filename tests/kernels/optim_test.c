@@ -126,19 +126,21 @@ check_steps(rt_hyper h)
                         x[i][0][k] = (double)data(z, RT_TRAIN, &params[i])[k];
             }
         for (h.step = 1; h.step <= STEPS; h.step++) {
-            float coef = 0.5f + 0.1f * (float)h.step;
+            float *coef = kt_value(0.5f + 0.1f * (float)h.step);
             z->run.hyper = h;
+            kt_bind(s, &z->run);
             fill(z, RT_GRAD, (uint32_t)(10 * h.step), 0.01f);
             for (int u = 0; u < NUNIT; u++)
-                rt_optim(s, &z->run, u, &coef);
+                rt_optim(s, &z->run, u, coef);
             for (int i = 0; i < NPARAM; i++) {
                 if (params[i].cls != RT_TRAIN)
                     continue;
                 for (int64_t k = 0; k < params[i].n; k++)
                     x[i][1][k] = (double)data(z, RT_GRAD, &params[i])[k];
-                reference(&params[i], &h, (double)coef, x[i]);
+                reference(&params[i], &h, (double)*coef, x[i]);
             }
         }
+        kt_wait(s);
         for (int i = 0; i < NPARAM; i++)
             if (params[i].cls == RT_TRAIN)
                 CHECK_NEAR(
@@ -202,16 +204,18 @@ TEST(an_update_that_can_not_be_good_changes_nothing)
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < sizeof hypers / sizeof *hypers; k++) {
             state *z = make(&p), *same = make(&p);
-            float coef = 0;
+            float *coef = kt_value(0);
             for (int c = RT_TRAIN; c <= RT_STATE_V; c++) {
                 fill(z, (rt_class)c, 9, 1);
                 fill(same, (rt_class)c, 9, 1);
             }
             z->run.hyper = hypers[k];
-            rt_clip_scale(s, &coef, &bad[i], &z->run);
-            CHECK(isnan(coef));
+            kt_bind(s, &z->run);
+            rt_clip_scale(s, coef, kt_value(bad[i]), &z->run);
             for (int u = 0; u < NUNIT; u++)
-                rt_optim(s, &z->run, u, &coef);
+                rt_optim(s, &z->run, u, coef);
+            kt_wait(s);
+            CHECK(isnan(*coef));
             for (int c = RT_TRAIN; c <= RT_STATE_V; c++)
                 for (int u = 0; u < NUNIT; u++)
                     CHECK(!memcmp(z->base[c][u], same->base[c][u],
@@ -229,8 +233,8 @@ check_images(rt_hyper h, rt_dtype type)
     rt_program p = program_of(), q = program_of();
     rt_stream *s = kt_open(&p, 3);
     state *z = make(&p), *plain = make(&p);
-    char *image[NUNIT];
-    float coef = 0.5f;
+    char **image = kt_bytes(NUNIT * sizeof *image);
+    float *coef = kt_value(0.5f);
     memcpy(with, params, sizeof with);
     q.param = with;
     with[0].image = 128, with[3].image = 64;
@@ -248,9 +252,10 @@ check_images(rt_hyper h, rt_dtype type)
     z->run.base[RT_IMAGE] = image;
     z->run.program = &q;
     z->run.hyper = plain->run.hyper = h;
+    kt_bind(s, &z->run);
     for (int u = 0; u < NUNIT; u++) {
-        rt_optim(s, &z->run, u, &coef);
-        rt_optim(s, &plain->run, u, &coef);
+        rt_optim(s, &z->run, u, coef);
+        rt_optim(s, &plain->run, u, coef);
     }
     rt_device_close(s);
     for (int u = 0; u < NUNIT; u++) {
@@ -284,51 +289,90 @@ TEST(the_loss_scaler)
     enum { SCALE, GOOD, SKIPPED, UPDATES };
     rt_program p = program_of();
     rt_stream *s = kt_open(&p, 1);
-    float x[4] = {65536, 0, 0, 0}, good = 3, bad[] = {INFINITY, NAN};
+    float *x = kt_copy((float[]){65536, 0, 0, 0}, 4), *good = kt_value(3);
+    float *bad[] = {kt_value(INFINITY), kt_value(NAN)};
     for (int i = 1; i < 2000; i++)
-        rt_rescale(s, x, &good);
+        rt_rescale(s, x, good);
+    kt_wait(s);
     CHECK(x[SCALE] == 65536 && x[GOOD] == 1999 && x[SKIPPED] == 0 &&
           x[UPDATES] == 1999);
-    rt_rescale(s, x, &good);
+    rt_rescale(s, x, good);
+    kt_wait(s);
     CHECK(x[SCALE] == 131072 && x[GOOD] == 0 && x[UPDATES] == 2000);
     for (int i = 0; i < 5; i++)
-        rt_rescale(s, x, &good);
-    rt_rescale(s, x, &bad[0]); /* good ones before it no longer count */
+        rt_rescale(s, x, good);
+    rt_rescale(s, x, bad[0]); /* good ones before it no longer count */
+    kt_wait(s);
     CHECK(x[SCALE] == 65536 && x[GOOD] == 0 && x[SKIPPED] == 1 && x[UPDATES] == 2005);
     for (int i = 0; i < 1999; i++)
-        rt_rescale(s, x, &good);
+        rt_rescale(s, x, good);
+    kt_wait(s);
     CHECK(x[SCALE] == 65536);
-    rt_rescale(s, x, &good);
+    rt_rescale(s, x, good);
+    kt_wait(s);
     CHECK(x[SCALE] == 131072);
     for (int i = 0; i < 17; i++)
-        rt_rescale(s, x, &bad[i % 2]);
+        rt_rescale(s, x, bad[i % 2]);
+    kt_wait(s);
     CHECK(x[SCALE] == 1 && x[SKIPPED] == 18);
-    rt_rescale(s, x, &bad[1]); /* not below 1 */
+    rt_rescale(s, x, bad[1]); /* not below 1 */
+    kt_wait(s);
     CHECK(x[SCALE] == 1 && x[SKIPPED] == 19 && x[UPDATES] == 4005);
     x[SCALE] = 0x1p127f, x[GOOD] = 1999;
-    rt_rescale(s, x, &good); /* it stays finite */
+    rt_rescale(s, x, good); /* it stays finite */
+    kt_wait(s);
     CHECK(x[SCALE] == 0x1p127f && x[GOOD] == 0);
     rt_device_close(s);
+    kt_done();
+}
+
+/* coef for gradients of a norm; scale 0: without a scaler. */
+static float
+clipped(rt_stream *s, rt_run *run, double max_norm, float norm2, float scale)
+{
+    float *coef = kt_value(-1), *at = kt_value(norm2);
+    run->hyper.max_norm = max_norm;
+    kt_bind(s, run);
+    if (scale > 0)
+        rt_clip_scaled(s, coef, at, run, kt_copy((float[]){scale, 0, 0, 0}, 4));
+    else
+        rt_clip_scale(s, coef, at, run);
+    kt_wait(s);
+    return *coef;
 }
 
 TEST(clipping_of_scaled_gradients)
 {
     rt_program p = program_of();
     rt_run run = {.program = &p};
-    float norm2 = 16 * 1024.0f * 1024.0f, coef = -1, scaler[4] = {1024, 0, 0, 0};
+    float norm2 = 16 * 1024.0f * 1024.0f; /* the true norm is 4 */
     rt_stream *s = kt_open(&p, 1);
-    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
-    CHECK(coef == 1.0f / 1024);
-    run.hyper.max_norm = 1; /* the true norm is 4 */
-    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
-    CHECK_NEAR((double)coef * 1024, 1 / (4 + 1e-6), 1e-7);
-    run.hyper.max_norm = 8;
-    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
-    CHECK(coef == 1.0f / 1024);
-    norm2 = INFINITY;
-    rt_clip_scaled(s, &coef, &norm2, &run, scaler);
-    CHECK(isnan(coef));
+    CHECK(clipped(s, &run, 0, norm2, 1024) == 1.0f / 1024);
+    CHECK_NEAR((double)clipped(s, &run, 1, norm2, 1024) * 1024, 1 / (4 + 1e-6), 1e-7);
+    CHECK(clipped(s, &run, 8, norm2, 1024) == 1.0f / 1024);
+    CHECK(isnan(clipped(s, &run, 8, INFINITY, 1024)));
     rt_device_close(s);
+    kt_done();
+}
+
+/* A tally that is halted, or whose loss is no number, lets nothing be updated. */
+TEST(what_has_halted_stays_so)
+{
+    rt_program p = program_of();
+    rt_run run = {.program = &p};
+    rt_tally *t = kt_bytes(sizeof *t);
+    run.device = (char *)t;
+    rt_stream *s = kt_open(&p, 1);
+    *t = (rt_tally){.loss = 2};
+    CHECK(clipped(s, &run, 0, 16, 0) == 1 && clipped(s, &run, 0, 16, 2) == 0.5f);
+    t->halted = 1;
+    CHECK(isnan(clipped(s, &run, 0, 16, 0)) && isnan(clipped(s, &run, 0, 16, 2)));
+    *t = (rt_tally){.loss = INFINITY};
+    CHECK(isnan(clipped(s, &run, 1, 16, 0)));
+    *t = (rt_tally){.loss = NAN};
+    CHECK(isnan(clipped(s, &run, 1, 16, 2)));
+    rt_device_close(s);
+    kt_done();
 }
 
 /* With a scaler AdamW's t counts the updates that were made, whatever the step. */
@@ -337,7 +381,7 @@ TEST(skipped_steps_do_not_count_for_adamw)
     rt_program p = program_of(), scaled = program_of();
     rt_stream *s = kt_open(&p, 2);
     state *z = make(&p), *plain = make(&p);
-    float coef = 1, scaler[4] = {1, 0, 7, 2};
+    float *coef = kt_value(1), *scaler = kt_copy((float[]){1, 0, 7, 2}, 4);
     char *at[1] = {(char *)scaler};
     rt_hyper h = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 3};
     scaled.scaled = true;
@@ -348,8 +392,11 @@ TEST(skipped_steps_do_not_count_for_adamw)
     z->run.program = &scaled;
     z->run.base[RT_SCALER] = at;
     for (int u = 0; u < NUNIT; u++) {
-        rt_optim(s, &z->run, u, &coef);
-        rt_optim(s, &plain->run, u, &coef);
+        kt_bind(s, &z->run);
+        rt_optim(s, &z->run, u, coef);
+        kt_bind(s, &plain->run);
+        rt_optim(s, &plain->run, u, coef);
+        kt_wait(s);
         CHECK(!memcmp(z->base[RT_TRAIN][u], plain->base[RT_TRAIN][u],
                       (size_t)unit_bytes[u][RT_TRAIN]));
     }
@@ -367,13 +414,14 @@ TEST(the_norm_is_finite_where_gradients_are)
     rt_stream *s = kt_open(&p, 2);
     for (int i = 0; i < 5; i++) {
         state *z = make(&p);
-        float norm2 = 0;
+        float *norm2 = kt_floats(1);
         fill(z, RT_GRAD, 3, 1e10f);
         data(z, RT_GRAD, &params[3])[39999] = large[i];
-        rt_norm2(s, &norm2, &z->run);
-        CHECK(!isfinite(norm2) == !isfinite(large[i]));
+        rt_norm2(s, norm2, &z->run);
+        kt_wait(s);
+        CHECK(!isfinite(*norm2) == !isfinite(large[i]));
         if (i < 2)
-            CHECK_NEAR((double)norm2 / ((double)large[i] * (double)large[i]), 1, 1e-4);
+            CHECK_NEAR((double)*norm2 / ((double)large[i] * (double)large[i]), 1, 1e-4);
     }
     rt_device_close(s);
     kt_done();
@@ -399,7 +447,7 @@ TEST(a_scan_finds_what_is_not_finite)
 {
     rt_program p = program_of();
     rt_stream *s = kt_open(&p, 1);
-    float x[] = {1, -7, INFINITY, NAN, 3, -INFINITY, NAN};
+    float *x = kt_copy((float[]){1, -7, INFINITY, NAN, 3, -INFINITY, NAN}, 7);
     rt_scan r = rt_scan_floats(s, x, RT_F32, 7);
     CHECK(r.nans == 2 && r.nan_at == 3 && r.infs == 2 && r.inf_at == 2);
     CHECK(r.largest == 7);
@@ -408,12 +456,13 @@ TEST(a_scan_finds_what_is_not_finite)
     r = rt_scan_floats(s, x, RT_F32, 0);
     CHECK(!r.nans && !r.infs && r.largest == 0);
     rt_device_close(s);
+    kt_done();
 }
 
 TEST(norm_counts_every_gradient_once)
 {
     rt_program p = program_of();
-    float got[KT_TEAMS];
+    void *got[KT_TEAMS];
     RUN_TEAMS(&p, s, team)
     {
         state *z = make(&p);
@@ -422,10 +471,12 @@ TEST(norm_counts_every_gradient_once)
         for (int i = 0; i < NPARAM; i++)
             for (int64_t k = 0; params[i].cls == RT_TRAIN && k < params[i].n; k++)
                 want += pow((double)data(z, RT_GRAD, &params[i])[k], 2);
-        rt_norm2(s, &got[team], &z->run);
-        CHECK_NEAR((double)got[team], want, 1e-7 * want);
+        got[team] = kt_floats(1);
+        rt_norm2(s, got[team], &z->run);
+        kt_wait(s);
+        CHECK_NEAR((double)*(float *)got[team], want, 1e-7 * want);
     }
-    CHECK(got[1] == got[0] && got[2] == got[0]);
+    CHECK(kt_same(got, sizeof(float)));
     kt_done();
 }
 
@@ -433,32 +484,85 @@ TEST(clipping)
 {
     rt_program p = program_of();
     rt_run run = {.program = &p};
-    float norm2 = 16, coef = -1;
     rt_stream *s = kt_open(&p, 1);
-    rt_clip_scale(s, &coef, &norm2, &run);
-    CHECK(coef == 1);
-    run.hyper.max_norm = 1;
-    rt_clip_scale(s, &coef, &norm2, &run);
-    CHECK_NEAR((double)coef, 1 / (4 + 1e-6), 1e-8);
-    run.hyper.max_norm = 8;
-    rt_clip_scale(s, &coef, &norm2, &run);
-    CHECK(coef == 1);
+    CHECK(clipped(s, &run, 0, 16, 0) == 1);
+    CHECK_NEAR((double)clipped(s, &run, 1, 16, 0), 1 / (4 + 1e-6), 1e-8);
+    CHECK(clipped(s, &run, 8, 16, 0) == 1);
     rt_device_close(s);
+    kt_done();
+}
+
+/* More params than one launch of a GPU takes, at offsets that fit no vector, some of them large;
+ * what lies between them stays. */
+TEST(a_unit_of_many_params)
+{
+    enum { MANY = 101, ODD = 37, LARGE = 20011, ALL = MANY * (ODD + 1) + 2 * LARGE };
+    static rt_param many[MANY];
+    static const int64_t bytes[1][RT_NCLASSES] = {{4 * ALL, 4 * ALL, 4 * ALL, 4 * ALL}};
+    rt_hyper h = {.lr = 1e-2,
+                  .weight_decay = 0.1,
+                  .beta1 = 0.9,
+                  .beta2 = 0.99,
+                  .eps = 1e-8,
+                  .step = 2};
+    rt_program p = {
+        .nunit = 1, .unit = units, .unit_bytes = bytes, .nparam = MANY, .param = many};
+    char *base[RT_NCLASSES] = {NULL};
+    rt_run run = {.program = &p, .hyper = h};
+    int64_t at = 0;
+    for (int i = 0; i < MANY; i++) {
+        int64_t n = i == 40 || i == 70 ? LARGE : i % ODD + 1;
+        many[i] = (rt_param){
+            .cls = RT_TRAIN, .offset = 4 * at, .n = n, .image = -1, .rank = 1 + i % 2};
+        at += n + 1;
+    }
+    for (int c = 0; c <= RT_STATE_V; c++) {
+        base[c] = (char *)kt_noise(ALL, (uint32_t)c, 1);
+        run.base[c] = &base[c];
+    }
+    float *v = (float *)base[RT_STATE_V];
+    double *x[4] = {kt_doubles(ALL), kt_doubles(ALL), kt_doubles(ALL), kt_doubles(ALL)};
+    for (int64_t i = 0; i < ALL; i++) {
+        v[i] *= v[i];
+        for (int c = 0; c < 4; c++) /* p, g, m, v */
+            x[c][i] = (double)((float *)base[c])[i];
+    }
+    for (int i = 0; i < MANY; i++) {
+        int64_t o = many[i].offset / 4;
+        reference(&many[i], &h, 0.5,
+                  (double *[]){x[0] + o, x[1] + o, x[2] + o, x[3] + o});
+    }
+    rt_stream *s = kt_open(&p, 2);
+    kt_bind(s, &run);
+    rt_optim(s, &run, 0, kt_value(0.5f));
+    rt_device_close(s);
+    for (int c = 0; c < 4; c++)
+        CHECK_NEAR(kt_error((float *)base[c], x[c], ALL), 0, 1e-6);
+    kt_done();
 }
 
 TEST(memory_is_zero_and_aligned)
 {
     static const size_t sizes[] = {0, 1, 4096, (2 << 20) + 1};
+    rt_program p = {0};
+    rt_stream *s = kt_open(&p, 1);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        char *x = rt_alloc(sizes[i]);
-        NEED(x != NULL);
+        char *x = rt_alloc(sizes[i]), *host = malloc(sizes[i] + 1);
+        NEED(x != NULL && host != NULL);
         CHECK((uintptr_t)x % RT_ALIGN == 0);
-        for (size_t k = 0; k < sizes[i]; k++)
-            CHECK(x[k] == 0);
+        rt_download(s, host, x, (int64_t)sizes[i]);
+        size_t zero = 0;
+        while (zero < sizes[i] && host[zero] == 0)
+            zero++;
+        CHECK(zero == sizes[i]);
+        free(host);
     }
     CHECK(rt_alloc((size_t)1 << 60) == NULL);
+    rt_device_close(s);
+    kt_done();
 }
 
+#ifndef KT_DEVICE
 TEST(a_missing_processor_feature_is_named)
 {
     static const char *const odd[] = {"no-such-feature", NULL};
@@ -473,3 +577,4 @@ TEST(a_missing_processor_feature_is_named)
     rt_device_close(s);
     rt_device_close(NULL);
 }
+#endif
