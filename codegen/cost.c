@@ -6,6 +6,7 @@
  */
 #include "cost.h"
 
+#include "../runtime/cuda/scratch.h"
 #include "cg_int.h"
 
 #include <string.h>
@@ -218,14 +219,18 @@ cs_lookup(pricing *p, const ir_op *op, const rule *r)
              0);
 }
 
-/* Operand 0 added to rows of the result at operand 1. */
+/* Operand 0 added to rows of a table at operand 1: these are sorted; then sums of runs of
+ * equal ones in chunks, and what goes over the end of a chunk. */
 static void
-cs_scatter(pricing *p, const ir_op *op, const rule *r)
+cs_embed_grad(pricing *p, const ir_op *op, const rule *r)
 {
     const ir_value *y = op->res[0], *dy = op->arg[0];
     double n = count(dy) < count(y) ? count(dy) : count(y);
-    double cleared = cg_adds(op, 0) ? 0 : bytes(y);
-    put_call(p, op, r, read_bytes(op) + cleared + 2 * n * element(y), count(dy));
+    bool adds = cg_adds(op, 0);
+    cg_cost *c =
+        put_call(p, op, r, read_bytes(op) + (adds ? 0 : bytes(y)) + 2 * n * element(y),
+                 count(dy));
+    c->kernels = 2 + (rtc_embed_layout(cg_rows(dy), cg_last(dy)).chunks > 1) + !adds;
 }
 
 static void
@@ -245,9 +250,7 @@ cs_reduce(pricing *p, const ir_op *op, const rule *r)
     c->kernels *= stages;
     if (op->code != IR_OP_reduce_sum || stages != 1 || axes->u.l[0])
         return;
-    int64_t rows = cg_product(op->arg[0]->type, 0, axes->n);
-    int64_t cols = ir_type_count(op->res[0]->type);
-    if (rt_cuda_scratch.colsum(rows, cols, 1) > cols * (int64_t)sizeof(float))
+    if (rtc_colsum_groups(cg_product(op->arg[0]->type, 0, axes->n)) > 1)
         c->kernels = 2; /* groups of rows, and their sums */
 }
 
