@@ -59,8 +59,7 @@ typedef struct parse { /* a file that is being read */
     const cg_clang *clang;
     const char *path;
     const char *flag[FLAGS];
-    int nflag;
-    int faults;
+    int nflag, faults;
 } parse;
 
 typedef struct place {
@@ -188,8 +187,11 @@ emitted_place(const parse *p, CXDiagnostic d)
     CXDiagnosticSet notes = p->clang->getChildDiagnostics(d);
     unsigned n = p->clang->getNumDiagnosticsInSet(notes);
     for (unsigned i = 0; i < n && !is_emitted(p, at.file); i++) {
-        place note = place_of(p, p->clang->getDiagnosticInSet(notes, i));
-        at = is_emitted(p, note.file) ? note : at;
+        CXDiagnostic note = p->clang->getDiagnosticInSet(notes, i);
+        place used = place_of(p, note);
+        const char *text = take_string(p, p->clang->getDiagnosticSpelling(note));
+        if (is_emitted(p, used.file) && strncmp(text, "in file included", 16))
+            at = used;
     }
     return at;
 }
@@ -237,18 +239,38 @@ show(const parse *p, CXTranslationUnit unit, CXDiagnostic d)
         ef_note(ctx, "no header declares %s", s.name);
 }
 
+/* Headers that this clang can't read, such as those of a newer system, are no fault of ours,
+ * and what it says of the rest is worth nothing then. false: said. */
+static bool
+reads_headers(const parse *p, CXDiagnostic d)
+{
+    ef_arena *a = p->ctx->arena;
+    place at = emitted_place(p, d);
+    if (is_emitted(p, at.file))
+        return true;
+    ef_error(p->ctx, NULL, W_CG_CHECK, base_name(p->path),
+             ef_printf(a, "%s:%u: %s", *at.file ? at.file : "libclang", at.line,
+                       take_string(p, p->clang->getDiagnosticSpelling(d))));
+    return false;
+}
+
 static void
 judge(parse *p, CXTranslationUnit unit)
 {
+    EF_VEC(CXDiagnostic) error = {0};
     unsigned n = p->clang->getNumDiagnostics(unit);
+    bool readable = true;
     for (unsigned i = 0; i < n; i++) {
         CXDiagnostic d = p->clang->getDiagnostic(unit, i);
-        if (p->clang->getDiagnosticSeverity(d) >= CXDiagnostic_Error &&
-            p->faults++ < SHOWN)
-            show(p, unit, d);
-        p->clang->disposeDiagnostic(d);
+        if (p->clang->getDiagnosticSeverity(d) >= CXDiagnostic_Error)
+            ef_push(p->ctx->arena, error, d);
     }
-    if (p->faults > SHOWN)
+    for (int i = 0; i < error.n && readable; i++)
+        readable = reads_headers(p, error.at[i]);
+    for (int i = 0; i < error.n && readable && i < SHOWN; i++)
+        show(p, unit, error.at[i]);
+    p->faults += readable ? error.n : 0;
+    if (readable && error.n > SHOWN)
         ef_note(p->ctx, "and more in %s", base_name(p->path));
 }
 
@@ -303,7 +325,8 @@ read_file(parse *p, const char *more)
     enum CXErrorCode code = clang->parseTranslationUnit2(
         index, p->path, p->flag, p->nflag, NULL, 0, CXTranslationUnit_KeepGoing, &unit);
     if (code)
-        ef_error(p->ctx, NULL, W_CG_CHECK, base_name(p->path), (int)code);
+        ef_error(p->ctx, NULL, W_CG_CHECK, base_name(p->path),
+                 ef_printf(p->ctx->arena, "libclang failed with code %d", (int)code));
     else
         judge(p, unit);
     if (unit)

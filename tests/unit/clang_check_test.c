@@ -1,6 +1,7 @@
 /* clang_check_test.c -- what libclang finds in sources, and how efficc says it. */
 #include "test.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "codegen/cg.h"
@@ -136,6 +137,25 @@ TEST(names_that_no_header_has)
     CHECK(said_has(&k.s, "implicit declaration of function 'd'"));
     CHECK(!strstr(said_text(&k.s), "of function 'e'"));
     CHECK(said_has(&k.s, "and more in step.c"));
+    bench_close(&k);
+}
+
+TEST(headers_that_clang_can_not_read_stop_nobody)
+{
+    bench k;
+    bench_open(&k);
+    if (!cg_checks()) {
+        bench_close(&k);
+        SKIP("no libclang");
+    }
+    const char *sub = ef_printf(k.s.ctx->arena, "%s/sys", k.dir);
+    const cg_headers h = {.runtime = sub};
+    NEED(!mkdir(sub, 0777));
+    put(&k, "sys/efficc_rt.h", "typedef _Newer17 rt_newer;\n");
+    CHECK(check_step(&k, "rt_sum(st, y);", &h));
+    CHECK(said_has(&k.s, "warning: step.c was not checked before it is compiled: "));
+    CHECK(said_has(&k.s, "/sys/efficc_rt.h:1: unknown type name '_Newer17'"));
+    CHECK(k.s.ctx->nbug == 0 && k.s.ctx->nwarning == 1);
     bench_close(&k);
 }
 
