@@ -135,6 +135,13 @@ push_wait(cudaStream_t s, int stream, uint64_t index, const Clock &clock)
     push_task(s, std::move(t));
 }
 
+// Is there something to wait for? What has run already still is ordered, as clocks must know.
+static bool
+matters(const cudaStream_t s)
+{
+    return s->issued > (settings.race ? 0 : s->done);
+}
+
 void
 order_with_legacy(cudaStream_t s)
 {
@@ -142,12 +149,12 @@ order_with_legacy(cudaStream_t s)
     if (s->flags & cudaStreamNonBlocking)
         return;
     if (s != legacy) {
-        if (legacy->issued > legacy->done)
+        if (matters(legacy))
             push_wait(s, legacy->id, legacy->issued, legacy->clock);
         return;
     }
     for (cudaStream_t t : live)
-        if (t != legacy && !(t->flags & cudaStreamNonBlocking) && t->issued > t->done)
+        if (t != legacy && !(t->flags & cudaStreamNonBlocking) && matters(t))
             push_wait(s, t->id, t->issued, t->clock);
 }
 
