@@ -254,16 +254,28 @@ cs_reduce(pricing *p, const ir_op *op, const rule *r)
         c->kernels = 2; /* groups of rows, and their sums */
 }
 
-/* In place it touches the columns that turn; else it copies the others. */
+/* What turning operand i as result i moves: in place the columns that turn, else all. */
+static double
+turn_bytes(const ir_op *op, int i, double turned)
+{
+    const ir_value *x = op->arg[i], *y = op->res[i];
+    bool in_place = cg_offset(x) == cg_offset(y) && cg_offset(y) >= 0;
+    return 2 * element(x) * (in_place ? turned : count(x));
+}
+
 static void
 cs_rotary(pricing *p, const ir_op *op, const rule *r)
 {
-    const ir_value *x = op->arg[0], *y = op->res[0];
-    double heads = (double)ir_attr_int(op, IR_ATTR_heads, 1);
-    double turned = heads * (double)cg_last(op->arg[1]) * (double)cg_rows(x);
-    bool in_place = cg_offset(x) == cg_offset(y) && cg_offset(y) >= 0;
-    double moved = 2 * element(x) * (in_place ? turned : count(x));
-    put_call(p, op, r, moved + bytes(op->arg[1]) + bytes(op->arg[2]), 3 * turned);
+    static const ir_attr_key heads[] = {IR_ATTR_heads, IR_ATTR_kv_heads};
+    const ir_value *cos = op->arg[op->nres], *sin = op->arg[op->nres + 1];
+    double moved = bytes(cos) + bytes(sin), turned = 0;
+    for (int i = 0; i < op->nres; i++) {
+        double n = (double)ir_attr_int(op, heads[i], 1) * (double)cg_last(cos) *
+                   (double)cg_rows(op->arg[i]);
+        moved += turn_bytes(op, i, n);
+        turned += n;
+    }
+    put_call(p, op, r, moved, 3 * turned);
 }
 
 /* ---- products ---- */
@@ -306,7 +318,7 @@ as_product(cg_cost *c, const ir_op *op, int64_t size)
 static void
 cs_product(pricing *p, const ir_op *op, const rule *r)
 {
-    const ir_value *a = op->arg[0], *y = op->res[0];
+    const ir_value *a = op->arg[op->code == IR_OP_linear_add], *y = op->res[0];
     bool matmul = op->code == IR_OP_matmul;
     bool ta = ir_attr_int(op, IR_ATTR_ta, 0);
     int64_t n = cg_last(y), k = cg_last(a), m = cg_rows(y);

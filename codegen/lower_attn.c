@@ -142,23 +142,44 @@ lw_attention_grad(cg *c, const ir_op *op)
             ws);
 }
 
+/* What is done with operand i, whose heads are turned by tables r columns wide. */
+static const char *
+turn(cg *c, const ir_op *op, int i, const ir_value *table, ir_attr_key heads)
+{
+    const ir_value *x = op->arg[i];
+    int64_t r = cg_last(table), stride = ir_attr_int(op, IR_ATTR_stride, 0);
+    const char *low = x->type->dtype == IR_F32
+                          ? ""
+                          : ef_printf(c->arena, ", .type = %s", cg_dtype(x));
+    return ef_printf(c->arena,
+                     "&(rt_turn){.rows = %s, .table = %s, .cols = %lld, .heads = %lld, "
+                     ".start = %lld, "
+                     ".stride = %lld, .r = %lld, .back = %s%s}",
+                     cg_rows_text(c, x), cg_rows_text(c, table), (long long)cg_last(x),
+                     (long long)ir_attr_int(op, heads, 1),
+                     (long long)ir_attr_int(op, IR_ATTR_start, 0),
+                     (long long)(stride ? stride : r), (long long)r,
+                     ir_attr_int(op, IR_ATTR_inverse, 0) ? "true" : "false", low);
+}
+
 void
 lw_rotary(cg *c, const ir_op *op)
 {
-    int64_t r = cg_last(op->arg[1]), stride = ir_attr_int(op, IR_ATTR_stride, 0);
-    const char *y = cg_float_res(c, op, 0), *from = cg_float_arg(c, op, 0);
+    const char *y = cg_float_res(c, op, 0), *x = cg_float_arg(c, op, 0);
     const char *cos = cg_arg(c, op, 1, IR_F32), *sin = cg_arg(c, op, 2, IR_F32);
-    const char *low = op->arg[0]->type->dtype == IR_F32
-                          ? ""
-                          : ef_printf(c->arena, ", .type = %s", cg_dtype(op->arg[0]));
-    cg_call(
-        c, "rt_rotary",
-        "%s, %s, %s, %s, &(rt_turn){.rows = %s, .table = %s, .cols = %lld, "
-        ".heads = %lld, .start = %lld, .stride = %lld, .r = %lld, .back = %s%s}",
-        y, from, cos, sin, cg_rows_text(c, op->arg[0]), cg_rows_text(c, op->arg[1]),
-        (long long)cg_last(op->arg[0]), (long long)ir_attr_int(op, IR_ATTR_heads, 1),
-        (long long)ir_attr_int(op, IR_ATTR_start, 0), (long long)(stride ? stride : r),
-        (long long)r, ir_attr_int(op, IR_ATTR_inverse, 0) ? "true" : "false", low);
+    cg_call(c, "rt_rotary", "%s, %s, %s, %s, %s", y, x, cos, sin,
+            turn(c, op, 0, op->arg[1], IR_ATTR_heads));
+}
+
+void
+lw_rotary2(cg *c, const ir_op *op)
+{
+    const char *cos = cg_arg(c, op, 2, IR_F32), *sin = cg_arg(c, op, 3, IR_F32);
+    const char *q = turn(c, op, 0, op->arg[2], IR_ATTR_heads);
+    const char *k = turn(c, op, 1, op->arg[2], IR_ATTR_kv_heads);
+    cg_call(c, "rt_rotary2", "%s, %s, %s, %s, %s, %s, %s, %s", cg_float_res(c, op, 0),
+            cg_float_arg(c, op, 0), q, cg_float_res(c, op, 1), cg_float_arg(c, op, 1),
+            k, cos, sin);
 }
 
 void

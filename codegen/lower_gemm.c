@@ -55,6 +55,7 @@ gemm_name(cg *c, const rt_gemm_desc *d)
 
 typedef struct product { /* operands of rt_gemm as text */
     const char *c, *a, *b, *bias;
+    const char *from; /* of rt_gemm_from(); NULL: rt_gemm() */
 } product;
 
 /* The call as text; NULL when dry. Its scratch space is what the plan gives the op. */
@@ -66,8 +67,10 @@ gemm_text(cg *c, rt_gemm_desc *d, const product *p)
     const char *ws = cg_scratch(c, c->dry ? c->need->gemm(d, c->threads) : d->scratch);
     if (c->dry || c->why)
         return NULL;
-    return ef_printf(c->arena, "rt_gemm(st, %s, %s, %s, %s, %s, %s);", gemm_name(c, d),
-                     p->c, p->a, p->b, p->bias ? p->bias : "NULL", ws);
+    return ef_printf(c->arena, "rt_gemm%s(st, %s, %s%s%s, %s, %s, %s, %s);",
+                     p->from ? "_from" : "", gemm_name(c, d), p->c, p->from ? ", " : "",
+                     p->from ? p->from : "", p->a, p->b, p->bias ? p->bias : "NULL",
+                     ws);
 }
 
 static void
@@ -124,19 +127,34 @@ plain_gemm(int64_t m, int64_t n, int64_t k, bool ta, bool tb)
                           .batch = 1};
 }
 
+/* x, w and maybe bias are operands `at` and those behind it; what is added: operand 0. */
+static void
+linear(cg *c, const ir_op *op, int at)
+{
+    const ir_value *x = op->arg[at], *y = op->res[0];
+    bool tb = ir_attr_int(op, IR_ATTR_tb, 0), bias = op->narg > at + 2;
+    rt_gemm_desc d = plain_gemm(cg_rows(x), cg_last(y), cg_last(x), false, tb);
+    d.bias = bias;
+    d.add = at > 0;
+    d.vary_m = rows_vary(c, x);
+    set_types(c, &d, x, op->arg[at + 1], y);
+    gemm(c, d,
+         (product){cg_float_res(c, op, 0), cg_float_arg(c, op, at),
+                   cg_float_arg(c, op, at + 1),
+                   bias ? cg_arg(c, op, at + 2, IR_F32) : NULL,
+                   at ? cg_float_arg(c, op, 0) : NULL});
+}
+
 void
 lw_linear(cg *c, const ir_op *op)
 {
-    const ir_value *x = op->arg[0], *y = op->res[0];
-    bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
-    rt_gemm_desc d = plain_gemm(cg_rows(x), cg_last(y), cg_last(x), false, tb);
-    d.bias = op->narg > 2;
-    d.vary_m = rows_vary(c, x);
-    set_types(c, &d, x, op->arg[1], y);
-    gemm(c, d,
-         (product){cg_float_res(c, op, 0), cg_float_arg(c, op, 0),
-                   cg_float_arg(c, op, 1),
-                   op->narg > 2 ? cg_arg(c, op, 2, IR_F32) : NULL});
+    linear(c, op, 0);
+}
+
+void
+lw_linear_add(cg *c, const ir_op *op)
+{
+    linear(c, op, 1);
 }
 
 void
@@ -150,7 +168,7 @@ lw_linear_dw(cg *c, const ir_op *op)
     d.vary_k = rows_vary(c, op->arg[0]);
     set_types(c, &d, op->arg[tb ? 1 : 0], op->arg[tb ? 0 : 1], op->res[0]);
     const char *x = cg_float_arg(c, op, 0), *dy = cg_float_arg(c, op, 1);
-    gemm(c, d, (product){cg_float_res(c, op, 0), tb ? dy : x, tb ? x : dy, NULL});
+    gemm(c, d, (product){cg_float_res(c, op, 0), tb ? dy : x, tb ? x : dy, NULL, NULL});
 }
 
 /* Loops over leading dimensions that one strided batch can't express. */
@@ -226,7 +244,7 @@ lw_matmul(cg *c, const ir_op *op)
     matmul_vary(c, op, &d);
     set_types(c, &d, op->arg[0], op->arg[1], y);
     product p = {cg_float_res(c, op, 0), cg_float_arg(c, op, 0), cg_float_arg(c, op, 1),
-                 NULL};
+                 NULL, NULL};
     gemm_loops(c, &d, p, rank, dim, stride);
 }
 
@@ -253,7 +271,7 @@ lw_lora_add(cg *c, const ir_op *op)
     }
     gemm(c, d,
          (product){cg_plus(c, y, at.first), cg_float_arg(c, op, 1),
-                   cg_float_arg(c, op, 2), NULL});
+                   cg_float_arg(c, op, 2), NULL, NULL});
 }
 
 void
@@ -272,7 +290,7 @@ lw_lora_dt(cg *c, const ir_op *op)
         d.add = i > 0;
         gemm(c, d,
              (product){to, cg_plus(c, dy, at.first + i * at.stride),
-                       cg_plus(c, rows, i * at.width * b->dim[1]), NULL});
+                       cg_plus(c, rows, i * at.width * b->dim[1]), NULL, NULL});
     }
 }
 
@@ -295,5 +313,5 @@ lw_lora_db(cg *c, const ir_op *op)
     }
     gemm(c, d,
          (product){cg_float_res(c, op, 0), cg_plus(c, dy, at.first),
-                   cg_float_arg(c, op, 1), NULL});
+                   cg_float_arg(c, op, 1), NULL, NULL});
 }

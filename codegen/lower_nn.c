@@ -91,6 +91,33 @@ lw_rmsnorm_dw(cg *c, const ir_op *op)
 }
 
 void
+lw_norm_grad(cg *c, const ir_op *op)
+{
+    int centred = op->code == IR_OP_layernorm_grad, stats = 1 + centred;
+    int64_t rows = cg_rows(op->arg[1]), cols = cg_last(op->arg[1]);
+    bool wgrad = ir_attr_int(op, IR_ATTR_wgrad, 0), low = ir_attr_get(op, IR_ATTR_to);
+    int at = wgrad ? 1 + stats : 1; /* of the copy in a low type */
+    const char *dw = wgrad ? cg_res(c, op, 1, IR_F32) : "NULL";
+    const char *db = wgrad && centred ? cg_res(c, op, 2, IR_F32) : "NULL";
+    const char *ws = "NULL";
+    if (wgrad)
+        ws = cg_scratch(c, centred ? c->need->layernorm_dwb(rows, cols, c->threads)
+                                   : c->need->rmsnorm_dw(rows, cols, c->threads));
+    const char *of =
+        ef_printf(c->arena, "&(rt_norm_grad_of){{%s, %s, %s, 0}, %s, %s, %s}",
+                  cg_sizes(c, op->arg[1]), cg_dtype(op->arg[1]), cg_dtype(op->arg[0]),
+                  low ? cg_dtype(op->res[at]) : "RT_F32",
+                  wgrad && cg_adds(op, 1) ? "true" : "false",
+                  wgrad && centred && cg_adds(op, 2) ? "true" : "false");
+    cg_call(c, "rt_norm_grad", "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s",
+            cg_float_res(c, op, 0), low ? cg_float_res(c, op, at) : "NULL", dw, db,
+            cg_float_arg(c, op, 0), cg_float_arg(c, op, 1), cg_arg(c, op, 2, IR_F32),
+            centred ? cg_arg(c, op, 3, IR_F32) : "NULL",
+            cg_arg(c, op, 2 + stats, IR_F32),
+            op->narg > 3 + stats ? cg_float_arg(c, op, 3 + stats) : "NULL", of, ws);
+}
+
+void
 lw_softmax(cg *c, const ir_op *op)
 {
     cg_call(c, "rt_softmax", "%s, %s, %s", cg_res(c, op, 0, IR_F32),

@@ -237,7 +237,8 @@ fan_in_fan_out(cg *c)
         }
     for (const ir_op *op = n ? ir_first_op(c->m->step) : NULL; op;
          op = ir_next_op(op)) {
-        const ir_param *w = op->code == IR_OP_linear ? op->arg[1]->param : NULL;
+        int at = op->code == IR_OP_linear ? 1 : op->code == IR_OP_linear_add ? 2 : 0;
+        const ir_param *w = at ? op->arg[at]->param : NULL;
         if (w && !is_adapter(w) && !strcmp(ir_param_module(c->ctx, w), module[0]))
             return (ir_attr_int(op, IR_ATTR_tb, 0) != 0) == w->transposed;
     }

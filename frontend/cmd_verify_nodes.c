@@ -54,6 +54,7 @@ adds_up(const ir_op *op)
     switch (op->code) {
     case IR_OP_matmul:
     case IR_OP_linear:
+    case IR_OP_linear_add:
     case IR_OP_linear_dw:
     case IR_OP_reduce_sum:
     case IR_OP_reduce_mean:
@@ -65,6 +66,7 @@ adds_up(const ir_op *op)
     case IR_OP_layernorm_dwb:
     case IR_OP_rmsnorm_dw:
     case IR_OP_rotary:
+    case IR_OP_rotary2:
     case IR_OP_add:
     case IR_OP_sub:
         return true;

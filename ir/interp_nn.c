@@ -161,6 +161,39 @@ ir_ev_rmsnorm_dw(ir_ev *e)
     return true;
 }
 
+/* The gradient of a norm as one op: dx in res[0] and what is asked for beside it. */
+static bool
+norm_grad(ir_ev *e, ir_ev_fn *dx, ir_ev_fn *dw, int stats)
+{
+    const ir_tensor *arg[] = {e->arg[0], e->arg[1], e->arg[3],
+                              stats > 1 ? e->arg[4] : NULL};
+    ir_ev of_w = *e;
+    bool wgrad = ir_attr_int(e->op, IR_ATTR_wgrad, 0), ok = dx(e);
+    double *y = e->res[0]->data;
+    of_w.arg = arg;
+    of_w.res = e->res + 1;
+    if (ok && wgrad)
+        ok = dw(&of_w);
+    for (int64_t i = 0; e->op->narg > 3 + stats && i < ir_count(e->res[0]); i++)
+        y[i] += e->arg[3 + stats]->data[i];
+    if (ir_attr_get(e->op, IR_ATTR_to))
+        memcpy(e->res[1 + wgrad * stats]->data, y,
+               (size_t)ir_count(e->res[0]) * sizeof *y);
+    return ok;
+}
+
+bool
+ir_ev_layernorm_grad(ir_ev *e)
+{
+    return norm_grad(e, ir_ev_layernorm_dx, ir_ev_layernorm_dwb, 2);
+}
+
+bool
+ir_ev_rmsnorm_grad(ir_ev *e)
+{
+    return norm_grad(e, ir_ev_rmsnorm_dx, ir_ev_rmsnorm_dw, 1);
+}
+
 /* ---- attention ---- */
 
 typedef struct attn {
@@ -433,21 +466,36 @@ turn(double *y, const double *x, const double *c, const double *s, int64_t r, bo
     }
 }
 
-bool
-ir_ev_rotary(ir_ev *e)
+/* y = x, heads of it turned by tables c and s. */
+static void
+turn_heads(const ir_ev *e, ir_tensor *y, const ir_tensor *x,
+           const ir_tensor *const *table, ir_attr_key key)
 {
-    const ir_tensor *x = e->arg[0], *c = e->arg[1];
-    int64_t rows = ir_rows(x), n = ir_cols(x), r = ir_cols(c), table = ir_rows(c);
-    int64_t heads = ir_attr_int(e->op, IR_ATTR_heads, 1);
+    int64_t rows = ir_rows(x), n = ir_cols(x), r = ir_cols(table[0]);
+    int64_t heads = ir_attr_int(e->op, key, 1);
     int64_t start = ir_attr_int(e->op, IR_ATTR_start, 0);
     int64_t stride = step_of(e->op, IR_ATTR_stride, r);
     bool back = ir_attr_int(e->op, IR_ATTR_inverse, 0) != 0;
-    memcpy(e->res[0]->data, x->data, (size_t)ir_count(x) * sizeof(double));
+    memcpy(y->data, x->data, (size_t)ir_count(x) * sizeof(double));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t h = 0; h < heads; h++) {
-            int64_t at = i * n + start + h * stride, t = i % table * r;
-            turn(e->res[0]->data + at, x->data + at, c->data + t, e->arg[2]->data + t,
-                 r, back);
+            int64_t at = i * n + start + h * stride, t = i % ir_rows(table[0]) * r;
+            turn(y->data + at, x->data + at, table[0]->data + t, table[1]->data + t, r,
+                 back);
         }
+}
+
+bool
+ir_ev_rotary(ir_ev *e)
+{
+    turn_heads(e, e->res[0], e->arg[0], e->arg + 1, IR_ATTR_heads);
+    return true;
+}
+
+bool
+ir_ev_rotary2(ir_ev *e)
+{
+    turn_heads(e, e->res[0], e->arg[0], e->arg + 2, IR_ATTR_heads);
+    turn_heads(e, e->res[1], e->arg[1], e->arg + 2, IR_ATTR_kv_heads);
     return true;
 }

@@ -86,10 +86,11 @@ ir_ev_matmul(ir_ev *e)
     return true;
 }
 
-bool
-ir_ev_linear(ir_ev *e)
+/* res[0] += x w + bias, operands `at` and those behind it. */
+static void
+add_linear(ir_ev *e, int at)
 {
-    const ir_tensor *x = e->arg[0];
+    const ir_tensor *x = e->arg[at], *w = e->arg[at + 1];
     int64_t n = ir_cols(e->res[0]);
     ir_mm g = {.m = ir_rows(x),
                .n = n,
@@ -97,11 +98,27 @@ ir_ev_linear(ir_ev *e)
                .alpha = 1,
                .lda = ir_cols(x),
                .tb = ir_attr_int(e->op, IR_ATTR_tb, 0) != 0,
+               .ldb = ir_cols(w),
                .ldc = n};
-    g.ldb = ir_cols(e->arg[1]);
-    for (int64_t i = 0; i < g.m * n; i++)
-        e->res[0]->data[i] = e->op->narg > 2 ? e->arg[2]->data[i % n] : 0;
-    ir_mm_run(&g, e->res[0]->data, x->data, e->arg[1]->data, e->scratch);
+    for (int64_t i = 0; e->op->narg > at + 2 && i < g.m * n; i++)
+        e->res[0]->data[i] += e->arg[at + 2]->data[i % n];
+    ir_mm_run(&g, e->res[0]->data, x->data, w->data, e->scratch);
+}
+
+bool
+ir_ev_linear(ir_ev *e)
+{
+    ir_clear(e->res[0]);
+    add_linear(e, 0);
+    return true;
+}
+
+bool
+ir_ev_linear_add(ir_ev *e)
+{
+    memcpy(e->res[0]->data, e->arg[0]->data,
+           (size_t)ir_count(e->arg[0]) * sizeof(double));
+    add_linear(e, 1);
     return true;
 }
 

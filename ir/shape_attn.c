@@ -227,15 +227,16 @@ sh_attention_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 
 /* ---- rotary positions ---- */
 
-const char *
-sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+/* Operand i: x of which `heads` heads are turned by the tables, operands t and t + 1. */
+static const char *
+check_turn(ef_ctx *ctx, const ir_op *op, int i, int t, ir_attr_key key)
 {
-    const ir_type *x = arg(op, 0), *c = arg(op, 1);
-    const char *why = ir_need_rows(ctx, op, 0);
+    const ir_type *x = arg(op, i), *c = arg(op, t);
+    const char *why = ir_need_rows(ctx, op, i);
     if (why)
         return why;
     if (x->rank != 3 && x->rank != 2)
-        return ir_bad(ctx, op, 0, "[B,S,columns], or [rows,columns]");
+        return ir_bad(ctx, op, i, "[B,S,columns], or [rows,columns]");
     bool rows = x->rank == 2 && c->rank == 2 && c->dtype == IR_F32 && !c->sym[1] &&
                 ir_same_dims(c, 0, x, 0, 1) && last(c) % 2 == 0;
     bool table =
@@ -243,21 +244,36 @@ sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
                  (c->dim[0] == 1 || ir_same_dims(c, 0, x, 0, 1)) &&
                  ir_same_dims(c, 1, x, 1, 1) && last(c) % 2 == 0);
     if (!table)
-        return ir_bad(ctx, op, 1, "a table [B or 1,S,r], or [rows,r], for %s, r even",
+        return ir_bad(ctx, op, t, "a table [B or 1,S,r], or [rows,r], for %s, r even",
                       ir_type_text(ctx, x));
-    why = ir_need_type(ctx, op, 2, c);
+    why = ir_need_type(ctx, op, t + 1, c);
     if (why)
         return why;
-    int64_t n = ir_attr_int(op, IR_ATTR_heads, 0);
+    int64_t n = ir_attr_int(op, key, 0);
     int64_t first = ir_attr_int(op, IR_ATTR_start, 0);
     int64_t stride = ir_attr_int(op, IR_ATTR_stride, 0);
     if (!has_columns(x, first, n, last(c), stride))
-        return ir_bad(ctx, op, 0,
+        return ir_bad(ctx, op, i,
                       "%" PRId64 " heads of %" PRId64 " columns, %" PRId64
                       " apart from %" PRId64 " on",
                       n, last(c), stride ? stride : last(c), first);
-    out[0] = x;
     return NULL;
+}
+
+const char *
+sh_rotary(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    out[0] = arg(op, 0);
+    return check_turn(ctx, op, 0, 1, IR_ATTR_heads);
+}
+
+const char *
+sh_rotary2(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = check_turn(ctx, op, 0, 2, IR_ATTR_heads);
+    out[0] = arg(op, 0);
+    out[1] = arg(op, 1);
+    return why ? why : check_turn(ctx, op, 1, 2, IR_ATTR_kv_heads);
 }
 
 /* ---- adapters ---- */

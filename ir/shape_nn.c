@@ -139,9 +139,9 @@ sh_matmul(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 static const char *
 check_weight(ef_ctx *ctx, const ir_op *op, int w, int64_t *n)
 {
-    const ir_type *x = arg(op, 0), *t = arg(op, w);
+    const ir_type *x = arg(op, w - 1), *t = arg(op, w);
     bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
-    const char *why = ir_need_rows(ctx, op, 0);
+    const char *why = ir_need_rows(ctx, op, w - 1);
     if (!why)
         why = ir_need_matrix(ctx, op, w, x);
     if (why)
@@ -163,6 +163,20 @@ sh_linear(ef_ctx *ctx, const ir_op *op, const ir_type **out)
         why = need_dims(ctx, op, 2, ir_wide(x->dtype), 1, &n);
     return why ? why
                : put_result(ctx, op, ir_type_part(ctx, x, 0, x->rank - 1, n), out);
+}
+
+const char *
+sh_linear_add(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *c = arg(op, 0), *x = arg(op, 1);
+    int64_t n = 0;
+    const char *why = check_weight(ctx, op, 2, &n);
+    if (!why && op->narg > 3)
+        why = need_dims(ctx, op, 3, ir_wide(x->dtype), 1, &n);
+    if (!why)
+        why = need_floats_like(ctx, op, 0, ir_type_part(ctx, x, 0, x->rank - 1, n));
+    out[0] = c;
+    return why;
 }
 
 const char *
@@ -298,6 +312,32 @@ sh_layernorm_dwb(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     if (!why)
         out[0] = out[1] = ir_type_get(ctx, IR_F32, 1, &x->dim[x->rank - 1]);
     return why;
+}
+
+const char *
+sh_norm_grad(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 1), *w = arg(op, 2);
+    int centred = op->code == IR_OP_layernorm_grad, stats = 3 + centred + 1, n = 1;
+    const char *why = ir_need_rows(ctx, op, 1);
+    if (!why)
+        why = need_floats_like(ctx, op, 0, x);
+    if (!why)
+        why = need_dims(ctx, op, 2, IR_F32, 1, &x->dim[x->rank - 1]);
+    for (int i = 3; !why && i < stats; i++)
+        why = ir_need_type(ctx, op, i, row_stats(ctx, x));
+    if (!why && op->narg > stats)
+        why = ir_need_type(ctx, op, stats, x);
+    if (why)
+        return why;
+    out[0] = x;
+    for (int i = 0; ir_attr_int(op, IR_ATTR_wgrad, 0) && i < 1 + centred; i++)
+        out[n++] = w;
+    if (ir_attr_get(op, IR_ATTR_to))
+        why = put_result(ctx, op, x, &out[n++]);
+    return why || n == op->nres
+               ? why
+               : ef_internf(ctx, "%d results, expected %d", op->nres, n);
 }
 
 const char *

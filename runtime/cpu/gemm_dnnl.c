@@ -324,3 +324,14 @@ rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float 
     dnnl_primitive_execute(o->prim, s->gemm->queue, o->nargs, o->args);
     dnnl_stream_wait(s->gemm->queue);
 }
+
+void
+rt_gemm_from(rt_stream *s, int i, void *c, const void *from, const void *a,
+             const void *b, const float *bias, void *scratch)
+{
+    const rt_gemm_desc *d = &s->program->gemm[i];
+    int64_t rows = d->vary_m ? s->program->size[d->vary_m][s->at[d->vary_m]] : d->m;
+    if (from != c)
+        rt_copy(s, c, from, rows * d->n * (d->c == RT_F32 ? 4 : 2));
+    rt_gemm(s, i, c, a, b, bias, scratch);
+}

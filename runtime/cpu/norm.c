@@ -105,6 +105,9 @@ typedef struct dx_call { /* mean NULL: RMSNorm */
     const void *dy, *x;
     const float *w, *mean, *rstd;
     const rt_norm *n;
+    const void *from; /* what is added; NULL: nothing */
+    void *low;        /* the same in another type; NULL: not wanted */
+    rt_dtype low_type;
 } dx_call;
 
 typedef struct grad_row { /* from element `at` on; x of type t[0], dy of t[1] */
@@ -113,6 +116,9 @@ typedef struct grad_row { /* from element `at` on; x of type t[0], dy of t[1] */
     int64_t at, cols;
     float mean, rstd;
     rt_dtype t[2];
+    const void *from;
+    void *low;
+    rt_dtype low_type;
 } grad_row;
 
 /* The row's normalised x and dy * w at column i; zeros past the end. */
@@ -138,7 +144,11 @@ dx_row(void *dx, grad_row q, bool centred)
     for (int64_t i = 0; i < q.cols; i += VW) {
         at_column(q, i, &xh, &g);
         vf d = (g - avg_g - xh * avg_gx) * q.rstd;
+        if (q.from)
+            d += v_load_as_to(q.from, q.at + i, q.cols - i, q.t[0]);
         v_store_as_to(dx, q.at + i, d, q.cols - i, q.t[0]);
+        if (q.low)
+            v_store_as_to(q.low, q.at + i, d, q.cols - i, q.low_type);
     }
 }
 
@@ -147,7 +157,8 @@ dx_as(const dx_call *c, int64_t r, rt_dtype x, rt_dtype y, bool centred)
 {
     int64_t cols = c->n->cols;
     float mean = centred ? c->mean[r] : 0;
-    grad_row q = {c->x, c->dy, c->w, r * cols, cols, mean, c->rstd[r], {x, y}};
+    grad_row q = {c->x,       c->dy,  c->w,    r * cols, cols,       mean,
+                  c->rstd[r], {x, y}, c->from, c->low,   c->low_type};
     dx_row(c->dx, q, centred);
 }
 
@@ -169,7 +180,7 @@ void
 rt_layernorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
                 const float *mean, const float *rstd, const rt_norm *n)
 {
-    dx_call c = {dx, dy, x, w, mean, rstd, n};
+    dx_call c = {dx, dy, x, w, mean, rstd, n, NULL, NULL, RT_F32};
     dx_rows(s, &c, true);
 }
 
@@ -177,7 +188,7 @@ void
 rt_rmsnorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
               const float *rstd, const rt_norm *n)
 {
-    dx_call c = {dx, dy, x, w, NULL, rstd, n};
+    dx_call c = {dx, dy, x, w, NULL, rstd, n, NULL, NULL, RT_F32};
     dx_rows(s, &c, false);
 }
 
@@ -229,8 +240,13 @@ ln_partial(const ln_grad *g, float *pw, float *pb, const int64_t row[2],
         memset(pb, 0, (size_t)cols * sizeof *pb);
     for (int64_t r = row[0]; r < row[1]; r++) {
         float mean = pb ? g->mean[r] : 0;
-        grad_row q = {g->x, g->dy, NULL,       r * n->cols + col[0],
-                      cols, mean,  g->rstd[r], {RT_F32, RT_F32}};
+        grad_row q = {.x = g->x,
+                      .dy = g->dy,
+                      .at = r * n->cols + col[0],
+                      .cols = cols,
+                      .mean = mean,
+                      .rstd = g->rstd[r],
+                      .t = {RT_F32, RT_F32}};
         if (n->x == RT_F32 && n->y == RT_F32) {
             add_row(pw, pb, q);
             continue;
@@ -278,4 +294,21 @@ rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const floa
     ln_grad g = {dy, x, NULL, rstd, n};
     partial_sums(s, &g, scratch, NULL);
     rt_sum_partials(s, dw, scratch, rt_row_blocks(n->rows), n->cols, add);
+}
+
+void
+rt_norm_grad(rt_stream *s, void *dx, void *low, float *dw, float *db, const void *dy,
+             const void *x, const float *w, const float *mean, const float *rstd,
+             const void *from, const rt_norm_grad_of *g, void *scratch)
+{
+    const rt_norm *n = &g->norm;
+    dx_call c = {dx, dy, x, w, mean, rstd, n, from, low, g->low};
+    if (dw && mean)
+        rt_layernorm_dwb(s, dw, db, dy, x, mean, rstd, n, g->add_w, g->add_b, scratch);
+    else if (dw)
+        rt_rmsnorm_dw(s, dw, dy, x, rstd, n, g->add_w, scratch);
+    if (mean)
+        dx_rows(s, &c, true);
+    else
+        dx_rows(s, &c, false);
 }

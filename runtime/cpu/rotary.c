@@ -49,3 +49,11 @@ rt_rotary(rt_stream *st, void *out, const void *in, const float *cos, const floa
         }
     }
 }
+
+void
+rt_rotary2(rt_stream *s, void *yq, const void *xq, const rt_turn *q, void *yk,
+           const void *xk, const rt_turn *k, const float *cos, const float *sin)
+{
+    rt_rotary(s, yq, xq, cos, sin, q);
+    rt_rotary(s, yk, xk, cos, sin, k);
+}

@@ -308,9 +308,9 @@ rtc_matmul(rt_stream *s, const rt_gemm_desc *d, void *c, const void *a, const vo
     run_product(s, &g, workspace ? rtc_gemm_scratch(d, 1) : 0);
 }
 
-void
-rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float *bias,
-        void *scratch)
+static void
+run_row(rt_stream *s, int i, void *c, const void *from, const void *a, const void *b,
+        const float *bias, void *scratch)
 {
     const rt_program *p = s->program;
     rt_gemm_desc d = p->gemm[i];
@@ -318,8 +318,22 @@ rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float 
         d.m = p->size[d.vary_m][s->at[d.vary_m]];
     if (d.vary_k)
         d.k = p->size[d.vary_k][s->at[d.vary_k]];
-    rtc_call g = {d, c, a, b, d.add ? c : NULL, d.bias ? bias : NULL, scratch, 0};
+    rtc_call g = {d, c, a, b, d.add ? from : NULL, d.bias ? bias : NULL, scratch, 0};
     run_product(s, &g, scratch ? d.scratch : 0);
+}
+
+void
+rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float *bias,
+        void *scratch)
+{
+    run_row(s, i, c, c, a, b, bias, scratch);
+}
+
+void
+rt_gemm_from(rt_stream *s, int i, void *c, const void *from, const void *a,
+             const void *b, const float *bias, void *scratch)
+{
+    run_row(s, i, c, from, a, b, bias, scratch);
 }
 
 /* ---- measurement ---- */

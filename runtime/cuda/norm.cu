@@ -21,6 +21,12 @@ typedef struct norm_call { /* mean and b NULL: RMSNorm */
     int64_t cols;
     rt_dtype x_type, y_type;
     float eps;
+    /* of a gradient, and NULL or 0 where it is not wanted: */
+    const void *from; /* what dx is added to */
+    void *low;        /* dx again, of low_type */
+    rt_dtype low_type;
+    float *pw, *pb; /* partial sums of dw and db [blocks, cols] */
+    int64_t rows;   /* of all blocks together */
 } norm_call;
 
 typedef rtc_pack<float, N> floats;
@@ -130,41 +136,72 @@ norm_any(norm_call c)
 
 /* ---- dx ---- */
 
-/* y is dx, which may be dy: a thread reads its own elements only, before it writes them. */
-template <class X, class Y>
+/* What is asked for beside dx, at element i. */
+static __device__ __forceinline__ void
+put_copies(const norm_call &c, int64_t i, const floats &d)
+{
+    if (!c.low)
+        return;
+    if (c.low_type == RT_BF16)
+        store<__nv_bfloat16>(c.low, i, d);
+    else
+        store<__half>(c.low, i, d);
+}
+
+/* Rows of a group. y is dx, which may be dy: a thread reads its own elements only, before it
+ * writes them. SUMS: partial sums of dw, and of db where c.pb is there. */
+template <class X, class Y, bool SUMS>
 static __global__ void
 dx_packs(norm_call c)
 {
     __shared__ float shared[RTC_WARP];
-    int64_t at = blockIdx.x * c.cols;
-    float rstd = c.rstd[blockIdx.x], mean = c.mean ? c.mean[blockIdx.x] : 0;
-    float sum_g = 0, sum_gx = 0, avg_g = 0;
-    floats xh[PER], g[PER];
+    int64_t end = c.rows * (blockIdx.x + 1) / gridDim.x;
+    floats xh[PER], g[PER], dw[PER] = {}, db[PER] = {};
+    for (int64_t r = c.rows * blockIdx.x / gridDim.x; r < end; r++) {
+        int64_t at = r * c.cols;
+        float rstd = c.rstd[r], mean = c.mean ? c.mean[r] : 0;
+        float sum_g = 0, sum_gx = 0, avg_g = 0;
 #pragma unroll
-    for (int p = 0; p < PER; p++) {
-        if (column(p) >= c.cols)
-            continue;
-        floats w = load<float>(c.w, column(p));
-        xh[p] = load<X>(c.x, at + column(p));
-        g[p] = load<Y>(c.dy, at + column(p));
-        for (int k = 0; k < N; k++) {
-            xh[p].at[k] = (xh[p].at[k] - mean) * rstd;
-            g[p].at[k] *= w.at[k];
-            sum_g += g[p].at[k];
-            sum_gx = fmaf(g[p].at[k], xh[p].at[k], sum_gx);
+        for (int p = 0; p < PER; p++) {
+            if (column(p) >= c.cols)
+                continue;
+            floats w = load<float>(c.w, column(p));
+            xh[p] = load<X>(c.x, at + column(p));
+            g[p] = load<Y>(c.dy, at + column(p));
+            for (int k = 0; k < N; k++) {
+                xh[p].at[k] = (xh[p].at[k] - mean) * rstd;
+                if (SUMS) {
+                    dw[p].at[k] = fmaf(g[p].at[k], xh[p].at[k], dw[p].at[k]);
+                    db[p].at[k] += g[p].at[k];
+                }
+                g[p].at[k] *= w.at[k];
+                sum_g += g[p].at[k];
+                sum_gx = fmaf(g[p].at[k], xh[p].at[k], sum_gx);
+            }
+        }
+        if (c.mean)
+            avg_g = rtc_block_sum(sum_g, shared) / (float)c.cols;
+        float avg_gx = rtc_block_sum(sum_gx, shared) / (float)c.cols;
+#pragma unroll
+        for (int p = 0; p < PER; p++) {
+            if (column(p) >= c.cols)
+                continue;
+            floats from = {};
+            if (c.from)
+                from = load<X>(c.from, at + column(p));
+            for (int k = 0; k < N; k++)
+                g[p].at[k] =
+                    from.at[k] + (g[p].at[k] - avg_g - xh[p].at[k] * avg_gx) * rstd;
+            store<X>(c.y, at + column(p), g[p]);
+            put_copies(c, at + column(p), g[p]);
         }
     }
-    if (c.mean)
-        avg_g = rtc_block_sum(sum_g, shared) / (float)c.cols;
-    float avg_gx = rtc_block_sum(sum_gx, shared) / (float)c.cols;
-#pragma unroll
-    for (int p = 0; p < PER; p++) {
-        if (column(p) >= c.cols)
-            continue;
-        for (int k = 0; k < N; k++)
-            g[p].at[k] = (g[p].at[k] - avg_g - xh[p].at[k] * avg_gx) * rstd;
-        store<X>(c.y, at + column(p), g[p]);
-    }
+    for (int p = 0; SUMS && p < PER; p++)
+        if (column(p) < c.cols) {
+            store<float>(c.pw, blockIdx.x * c.cols + column(p), dw[p]);
+            if (c.pb)
+                store<float>(c.pb, blockIdx.x * c.cols + column(p), db[p]);
+        }
 }
 
 static __global__ void
@@ -186,7 +223,11 @@ dx_any(norm_call c)
     for (int64_t i = threadIdx.x; i < c.cols; i += blockDim.x) {
         float xh = (rtc_get(c.x, at + i, c.x_type) - mean) * rstd;
         float g = rtc_get(c.dy, at + i, c.y_type) * c.w[i];
-        rtc_put(c.y, at + i, c.x_type, (g - avg_g - xh * avg_gx) * rstd);
+        float d = (g - avg_g - xh * avg_gx) * rstd;
+        d += c.from ? rtc_get(c.from, at + i, c.x_type) : 0;
+        rtc_put(c.y, at + i, c.x_type, d);
+        if (c.low)
+            rtc_put(c.low, at + i, c.low_type, d);
     }
 }
 
@@ -207,18 +248,20 @@ packs_fit(const norm_call *c)
     bool ok = rtc_fits(rtc_address(c->x), x) &&
               rtc_fits(rtc_address(c->w) | rtc_address(c->b), 16);
     if (c->dy)
-        ok = ok && rtc_fits(rtc_address(c->y), x) && rtc_fits(rtc_address(c->dy), y);
+        ok = ok && rtc_fits(rtc_address(c->y) | rtc_address(c->from), x) &&
+             rtc_fits(rtc_address(c->dy), y) && rtc_fits(rtc_address(c->low), N * 2);
     else
         ok = ok && rtc_fits(rtc_address(c->y), y);
     return ok && c->cols % N == 0 && c->cols <= MOST_COLS;
 }
 
+/* rows [rows, cols]; the blocks are `groups` where partial sums are asked for, else rows. */
 static void
-run_rows(rt_stream *s, const norm_call *c, int64_t rows)
+run_rows(rt_stream *s, const norm_call *c, int64_t rows, int64_t groups)
 {
     if (rows == 0 || c->cols == 0)
         return;
-    dim3 grid((unsigned)rows);
+    dim3 grid((unsigned)(c->pw ? groups : rows));
     if (!packs_fit(c)) {
         int threads = threads_for(c->cols, PER);
         if (c->dy)
@@ -228,46 +271,63 @@ run_rows(rt_stream *s, const norm_call *c, int64_t rows)
         return;
     }
     int threads = threads_for(c->cols, N * PER);
-    RTC_BY_TYPE(c->x_type, X, RTC_BY_TYPE(c->y_type, Y, {
-                    if (c->dy)
-                        RT_LAUNCH((dx_packs<X, Y>), grid, threads, 0, s->stream, *c);
-                    else
-                        RT_LAUNCH((norm_packs<X, Y>), grid, threads, 0, s->stream, *c);
-                }));
+    RTC_BY_TYPE(
+        c->x_type, X, RTC_BY_TYPE(c->y_type, Y, {
+            if (c->pw)
+                RT_LAUNCH((dx_packs<X, Y, true>), grid, threads, 0, s->stream, *c);
+            else if (c->dy)
+                RT_LAUNCH((dx_packs<X, Y, false>), grid, threads, 0, s->stream, *c);
+            else
+                RT_LAUNCH((norm_packs<X, Y>), grid, threads, 0, s->stream, *c);
+        }));
+}
+
+static norm_call
+call_of(const rt_norm *n, void *y, const void *x, const float *w, const float *mean,
+        const float *rstd)
+{
+    norm_call c = {};
+    c.y = y, c.x = x, c.w = w;
+    c.mean = (float *)mean, c.rstd = (float *)rstd;
+    c.rows = n->rows, c.cols = n->cols;
+    c.x_type = n->x, c.y_type = n->y;
+    c.eps = n->eps;
+    return c;
 }
 
 void
 rt_layernorm(rt_stream *s, void *y, float *mean, float *rstd, const void *x,
              const float *w, const float *b, const rt_norm *n)
 {
-    norm_call c = {y, x, NULL, mean, rstd, w, b, n->cols, n->x, n->y, n->eps};
-    run_rows(s, &c, n->rows);
+    norm_call c = call_of(n, y, x, w, mean, rstd);
+    c.b = b;
+    run_rows(s, &c, n->rows, 0);
 }
 
 void
 rt_rmsnorm(rt_stream *s, void *y, float *rstd, const void *x, const float *w,
            const rt_norm *n)
 {
-    norm_call c = {y, x, NULL, NULL, rstd, w, NULL, n->cols, n->x, n->y, n->eps};
-    run_rows(s, &c, n->rows);
+    norm_call c = call_of(n, y, x, w, NULL, rstd);
+    run_rows(s, &c, n->rows, 0);
 }
 
 void
 rt_layernorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
                 const float *mean, const float *rstd, const rt_norm *n)
 {
-    norm_call c = {dx,   x,       dy,   (float *)mean, (float *)rstd, w,
-                   NULL, n->cols, n->x, n->y,          n->eps};
-    run_rows(s, &c, n->rows);
+    norm_call c = call_of(n, dx, x, w, mean, rstd);
+    c.dy = dy;
+    run_rows(s, &c, n->rows, 0);
 }
 
 void
 rt_rmsnorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w,
               const float *rstd, const rt_norm *n)
 {
-    norm_call c = {dx,   x,       dy,   NULL, (float *)rstd, w,
-                   NULL, n->cols, n->x, n->y, n->eps};
-    run_rows(s, &c, n->rows);
+    norm_call c = call_of(n, dx, x, w, NULL, rstd);
+    c.dy = dy;
+    run_rows(s, &c, n->rows, 0);
 }
 
 /* ---- dw, db ---- */
@@ -412,4 +472,32 @@ rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const floa
         return;
     run_sums(s, &c, groups);
     sum_partials(s, dw, pw, groups, cols, add);
+}
+
+void
+rt_norm_grad(rt_stream *s, void *dx, void *low, float *dw, float *db, const void *dy,
+             const void *x, const float *w, const float *mean, const float *rstd,
+             const void *from, const rt_norm_grad_of *of, void *scratch)
+{
+    const rt_norm *n = &of->norm;
+    int64_t groups = rtc_norm_groups(n->rows);
+    norm_call c = call_of(n, dx, x, w, mean, rstd);
+    c.dy = dy, c.from = from, c.low = low, c.low_type = of->low;
+    bool once = dw && packs_fit(&c) && rtc_fits(rtc_address(scratch), 16);
+    if (once) {
+        c.pw = (float *)scratch;
+        c.pb = db ? c.pw + groups * n->cols : NULL;
+    } else if (dw && mean)
+        rt_layernorm_dwb(s, dw, db, dy, x, mean, rstd, n, of->add_w, of->add_b,
+                         scratch);
+    else if (dw)
+        rt_rmsnorm_dw(s, dw, dy, x, rstd, n, of->add_w, scratch);
+    run_rows(s, &c, n->rows, groups);
+    if (!once || n->cols == 0)
+        return;
+    if (n->rows == 0)
+        RT_CUDA(cudaMemsetAsync(c.pw, 0, rtc_norm_groups(0) * n->cols * (db ? 8 : 4),
+                                s->stream));
+    sum_partials(s, dw, c.pw, groups, n->cols, of->add_w);
+    sum_partials(s, db, c.pb, groups, n->cols, of->add_b);
 }

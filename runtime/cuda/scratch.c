@@ -4,7 +4,7 @@
 #include "scratch.h"
 
 enum { SPLITS = 16, SMALL_WORKSPACE = 64 << 10, MOST_WORKSPACE = 32 << 20 };
-enum { ROWS_PER_GROUP = 16, MOST_GROUPS = 128 }; /* of norms */
+enum { ROWS_PER_GROUP = 16, MOST_GROUPS = 512 }; /* of norms */
 
 static int64_t
 least(int64_t a, int64_t b)

@@ -271,7 +271,7 @@ struct rt_run { /* the state that step.c addresses */
     rt_hyper hyper;
     int64_t size
         [RT_NSYMS]; /* of the micro-batch: a value of program->size; see rt_set_sizes() */
-    rt_check *check; /* what the checking mode found; NULL: it is off */
+    rt_check *check;      /* what the checking mode found; NULL: it is off */
     struct rt_host *host; /* of the host part */
 };
 
@@ -395,6 +395,9 @@ void rt_wait(rt_stream *,
 /* GEMM number g of the program's table. scratch as planned; bias [N] or NULL. */
 void rt_gemm(rt_stream *, int g, void *c, const void *a, const void *b,
              const float *bias, void *scratch);
+/* The same of a row that says add, C = from + ...: from is C, or dense in C's type. */
+void rt_gemm_from(rt_stream *, int g, void *c, const void *from, const void *a,
+                  const void *b, const float *bias, void *scratch);
 void rt_copy(rt_stream *, void *y, const void *x, int64_t bytes); /* y = x */
 void rt_zero(rt_stream *, void *y, int64_t bytes);                /* zero bytes */
 void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x, both [n] */
@@ -458,6 +461,18 @@ void rt_rmsnorm_dx(rt_stream *, void *dx /* may be dy */, const void *dy, const 
 /* dw [cols]. add: += . */
 void rt_rmsnorm_dw(rt_stream *, float *dw, const void *dy, const void *x,
                    const float *rstd, const rt_norm *, bool add, void *scratch);
+typedef struct rt_norm_grad_of { /* the norm; type of `low`; add_*: += */
+    rt_norm norm;
+    rt_dtype low;
+    bool add_w, add_b;
+} rt_norm_grad_of;
+/* The whole gradient of a layer norm, or of an RMS norm (mean NULL): dx = from + d x (from
+ * NULL: 0), low = dx in a low type, dw and db as rt_layernorm_dwb() and rt_rmsnorm_dw() give
+ * them. low, dw, db: or NULL. scratch: as theirs; NULL without dw. */
+void rt_norm_grad(rt_stream *, void *dx, void *low, float *dw, float *db,
+                  const void *dy, const void *x, const float *w, const float *mean,
+                  const float *rstd, const void *from, const rt_norm_grad_of *,
+                  void *scratch);
 /* Over cols: y = exp(x - max) / sum; a row of -inf only gives NaN. */
 void rt_softmax(rt_stream *, float *y, const float *x, int64_t rows, int64_t cols);
 /* dx = y (dy - sum over cols of dy y); 0 in rows whose dy is all 0, though y may be NaN */
@@ -486,6 +501,9 @@ typedef struct rt_turn {
 } rt_turn;
 void rt_rotary(rt_stream *, void *y, const void *x /* may be y */, const float *cos,
                const float *sin, const rt_turn *);
+/* Queries and keys of an attention, by the same tables. */
+void rt_rotary2(rt_stream *, void *yq, const void *xq, const rt_turn *, void *yk,
+                const void *xk, const rt_turn *, const float *cos, const float *sin);
 /* y = softmax(scale q k^T, masked) v per head, lse = log of the sum of exp of the scores.
  * causal: only keys up to the query. A query without a key gives y = 0, lse = -inf. S x S is
  * never stored. */

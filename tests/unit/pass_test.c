@@ -242,7 +242,7 @@ TEST(a_broken_invariant_leaves_a_reproducer)
     const char *head =
         "; run: efficc --run-pass=plan --task='token-cls' --lora-r=2 "
         "--lora-targets='all-linear'\nefficc-ir 1 canon recognise task unpad lora "
-        "eval grad cse optim dce\n";
+        "eval grad cse optim fuse dce\n";
     CHECK(!strncmp(text, head, strlen(head)));
     said s; /* and it can be read */
     said_open(&s);
