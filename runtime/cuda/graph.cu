@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HYPERS = 8 }; /* uploads of rtc_hyper that may be on their way at once */
+enum { HYPERS = 4 }; /* uploads of rtc_hyper that may be on their way at once */
 
 typedef cudaGraphExec_t by_size[RT_SIZES]
                                [RT_SIZES]; /* index of rows, of supervised rows */
@@ -25,8 +25,8 @@ struct rtc_graphs {
     cudaGraphExec_t update;
     int n;
     size_t nodes;
-    rtc_hyper *hyper;     /* pinned [HYPERS], a ring */
-    int64_t sent[HYPERS]; /* marks behind which each may be filled again */
+    rtc_hyper *hyper[HYPERS]; /* pinned, a ring */
+    int64_t sent[HYPERS];     /* marks behind which each may be filled again */
     int64_t updates;
 };
 
@@ -157,7 +157,7 @@ send_hyper(rt_run *run)
     const rt_hyper *h = &run->hyper;
     int slot = (int)(g->updates++ % HYPERS);
     rt_await(s, g->sent[slot]);
-    rtc_hyper *x = &g->hyper[slot];
+    rtc_hyper *x = g->hyper[slot];
     x->lr = h->lr;
     x->weight_decay = h->weight_decay;
     x->beta1 = h->beta1;
@@ -181,9 +181,12 @@ rt_prepare(rt_run *run, char *error, size_t n)
     rt_stream *s = run->compute;
     rtc_device_bind(s, run->device);
     s->graphs = (rtc_graphs *)calloc(1, sizeof *s->graphs);
-    if (s->graphs)
-        s->graphs->hyper = (rtc_hyper *)rt_staging(HYPERS * sizeof(rtc_hyper));
-    if (!s->graphs || !s->graphs->hyper) {
+    bool ok = s->graphs != NULL;
+    for (int i = 0; i < HYPERS && ok; i++) {
+        s->graphs->hyper[i] = (rtc_hyper *)rt_staging(sizeof(rtc_hyper));
+        ok = s->graphs->hyper[i] != NULL;
+    }
+    if (!ok) {
         snprintf(error, n, "out of memory");
         return false;
     }
@@ -234,7 +237,8 @@ rtc_graphs_free(rt_stream *s)
     free_sizes(g->eval);
     if (g->update)
         RT_CUDA(cudaGraphExecDestroy(g->update));
-    rt_staging_free(g->hyper);
+    for (int i = 0; i < HYPERS; i++)
+        rt_staging_free(g->hyper[i]);
     free(g);
     s->graphs = NULL;
 }

@@ -285,6 +285,7 @@ typedef struct rt_progress {
 typedef struct rt_state { /* of the step that just ended */
     int64_t step, total;
     double loss, lr, grad_norm, tokens_per_second;
+    int64_t memory; /* of rt_job */
 } rt_state;
 /* `done`: steps that were done before, of a run that goes on. */
 void rt_progress_start(rt_progress *, int64_t done);
@@ -320,6 +321,7 @@ typedef struct rt_job { /* what main.c prepared */
     const char *options; /* those not at their default, a JSON object */
     const char *go_on;   /* the command that goes on after a stop */
     uint64_t frozen;     /* rt_frozen_hash(), taken at start */
+    int64_t memory;      /* bytes on the device; 0: it is the process's own */
 } rt_job;
 /* From state on to the end, or to where a signal, --max-time or an error stops it; what the
  * results are to hold stands in the buffers then. *end: the log's word for why it ended; NULL:

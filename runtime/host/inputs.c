@@ -13,9 +13,9 @@
 enum { TURNS = 2 };
 
 struct rt_host {
-    void **input[TURNS]; /* rt_run.host_input of each turn */
-    char *staging;       /* TURNS times all inputs; NULL under rt_unified */
-    int64_t sent[TURNS]; /* mark behind which the copy may be filled again */
+    void **input[TURNS];  /* rt_run.host_input of each turn */
+    char *staging[TURNS]; /* all inputs; NULL under rt_unified */
+    int64_t sent[TURNS];  /* mark behind which the copy may be filled again */
     int turn;
     char *device; /* of all inputs */
     int64_t bytes;
@@ -64,13 +64,14 @@ rt_inputs_new(rt_run *run, void *device)
     h->bytes = rt_inputs_bytes(p);
     h->scale = 1;
     run->input = places(p, device);
-    if (!rt_unified)
-        h->staging = rt_staging((size_t)(TURNS * h->bytes));
-    for (int k = 0; k < TURNS && h->staging; k++)
-        h->input[k] = places(p, h->staging + k * h->bytes);
-    run->host_input = rt_unified ? run->input : h->input[0];
-    if (!rt_unified && !h->staging)
-        return rt_fail(RT_USER, "no host memory for the inputs: %s", strerror(errno));
+    run->host_input = run->input;
+    for (int k = 0; k < TURNS && !rt_unified; k++) {
+        h->staging[k] = rt_staging((size_t)h->bytes);
+        if (!h->staging[k])
+            return rt_fail(RT_USER, "no host memory for the inputs: %s",
+                           strerror(errno));
+        run->host_input = h->input[k] = places(p, h->staging[k]);
+    }
     return RT_OK;
 }
 
@@ -78,12 +79,12 @@ void
 rt_inputs_free(rt_run *run)
 {
     rt_host *h = run->host;
-    for (int k = 0; h && k < TURNS; k++)
-        free(h->input[k]);
-    if (h && h->staging)
+    if (h && !rt_unified)
         rt_await(run->compute, rt_mark(run->compute));
-    if (h)
-        rt_staging_free(h->staging);
+    for (int k = 0; h && k < TURNS; k++) {
+        free(h->input[k]);
+        rt_staging_free(h->staging[k]);
+    }
     free(run->input);
     free(h);
     run->input = run->host_input = NULL;
@@ -95,7 +96,7 @@ rt_inputs_begin(rt_run *run)
 {
     rt_host *h = run->host;
     const rt_program *p = run->program;
-    if (h->staging) {
+    if (!rt_unified) {
         h->turn = (h->turn + 1) % TURNS;
         rt_await(run->compute, h->sent[h->turn]);
         run->host_input = h->input[h->turn];
@@ -116,7 +117,7 @@ void
 rt_inputs_send(rt_run *run)
 {
     rt_host *h = run->host;
-    if (!h->staging)
+    if (rt_unified)
         return;
     rt_upload(run->compute, h->device, run->host_input[0], h->bytes);
     h->sent[h->turn] = rt_mark(run->compute);

@@ -293,10 +293,12 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
         return rt_fail(RT_USER, "--record-step: a step must be one micro-batch");
     l.order = rt_order_of(job->train, o->shuffle, (uint64_t)o->seed);
     l.row = rt_new((size_t)job->run->program->batch, sizeof *l.row);
-    l.tally = rt_staging(RT_BEGUN * sizeof *l.tally);
-    if (!l.tally)
-        exit(rt_fail(RT_USER, "out of memory"));
-    l.shown = (rt_state){.total = l.schedule.total};
+    for (int i = 0; i < RT_BEGUN; i++) {
+        l.tally[i] = rt_staging(sizeof *l.tally[i]);
+        if (!l.tally[i])
+            exit(rt_fail(RT_USER, "out of memory"));
+    }
+    l.shown = (rt_state){.total = l.schedule.total, .memory = job->memory};
     if (rt_checkpoint_is_of(o->output_dir, state->step, state->run))
         l.saved = state->step;
     rt_scaler_start(job->run, state);
@@ -312,7 +314,8 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     *end = l.end;
     rt_await(job->run->compute,
              rt_mark(job->run->compute)); /* of what was taken back */
-    rt_staging_free(l.tally);
+    for (int i = 0; i < RT_BEGUN; i++)
+        rt_staging_free(l.tally[i]);
     free(l.row);
     return code;
 }

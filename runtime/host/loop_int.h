@@ -26,10 +26,10 @@ typedef struct rt_loop {
     int64_t saved;  /* step of the newest checkpoint; 0: none */
     /* step number % RT_BEGUN; the first that is not ended is state->step */
     rt_begun begun[RT_BEGUN];
-    rt_tally *tally; /* what each left; staging memory */
-    int ahead;       /* steps that are begun and not ended */
-    rt_begun *now;   /* the step that is worked on */
-    double clock;    /* up to here time is in the state */
+    rt_tally *tally[RT_BEGUN]; /* what each left; staging memory */
+    int ahead;                 /* steps that are begun and not ended */
+    rt_begun *now;             /* the step that is worked on */
+    double clock;              /* up to here time is in the state */
     rt_record *record;
     bool outlier_told;
     int overflows_told;

@@ -129,6 +129,7 @@ load_weights(host *h)
     int64_t data =
         rt_data_bytes(&h->train) + rt_data_bytes(&h->eval) + rt_data_bytes(&h->predict);
     h->planned = rt_memory_bytes(p, classes) + (rt_unified ? data : 0);
+    h->job.memory = rt_unified ? 0 : h->planned;
     data += rt_inputs_bytes(p);
     char images[64] = "";
     if (size[RT_IMAGE])
@@ -317,7 +318,7 @@ static void
 summarise(host *h, int code)
 {
     double seconds = rt_now() - h->started;
-    int64_t peak = rt_peak_rss();
+    int64_t peak = rt_peak_rss(), device = h->job.memory;
     rt_text end = {0};
     rt_put_json(&end, h->end ? h->end : code ? "failed" : "done");
     rt_log_value row[] = {RT_LOG_NUMBER("peak_rss_bytes", (double)peak),
@@ -327,8 +328,10 @@ summarise(host *h, int code)
     rt_log_row(&h->log, 4, row);
     free(end.s);
     if (!code)
-        rt_say("done", "%.1f s, peak memory %s (planned %s)", seconds,
-               rt_bytes_text((double)peak), rt_bytes_text((double)h->planned));
+        rt_say("done", "%.1f s, %s memory %s (planned %s)", seconds,
+               device ? "device" : "peak",
+               rt_bytes_text((double)(device ? device : peak)),
+               rt_bytes_text((double)h->planned));
 }
 
 static int

@@ -112,6 +112,12 @@ rt_progress_start(rt_progress *p, int64_t done)
     terminal = p->live;
 }
 
+static int64_t
+memory_of(const rt_state *s)
+{
+    return s->memory ? s->memory : rt_peak_rss();
+}
+
 /* A bar of `columns` columns, done in [0,1]; Unicode has eighths of a column. */
 static void
 put_bar(char *out, size_t n, int columns, double done, bool blocks)
@@ -144,7 +150,7 @@ rt_progress_line(char *out, size_t n, const rt_progress *p, const rt_state *s,
     snprintf(field[3], TEXT, "norm %-5s", steady(s->grad_norm, 5));
     snprintf(field[4], TEXT, "%5s tok/s", short_count(s->tokens_per_second));
     snprintf(field[5], TEXT, "%5s left", duration(seconds_left(p, s)));
-    snprintf(field[6], TEXT, "%5sB", short_count((double)rt_peak_rss()));
+    snprintf(field[6], TEXT, "%5sB", short_count((double)memory_of(s)));
     int keep = NFIELDS, width = columns + 1;
     for (; keep > 0 && width + MIN_BAR > columns; keep -= width + MIN_BAR > columns) {
         width = 0;
@@ -190,7 +196,7 @@ print(const rt_progress *p, const rt_state *s)
     fprintf(rt_report(), "step %lld/%lld  %s  lr %.3g  %s%s tokens/s  %s left  %s\n",
             (long long)s->step, (long long)s->total, none ? "skipped" : loss, s->lr,
             none ? "" : norm, short_count(s->tokens_per_second),
-            duration(seconds_left(p, s)), rt_bytes_text((double)rt_peak_rss()));
+            duration(seconds_left(p, s)), rt_bytes_text((double)memory_of(s)));
     fflush(rt_report());
 }
 

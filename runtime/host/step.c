@@ -99,7 +99,7 @@ give(rt_loop *l)
     rt_run *run = l->run;
     rt_begun *b = l->now;
     const rt_begun *before = &l->begun[(b->number + 1) % RT_BEGUN];
-    rt_tally *tally = &l->tally[b->number % RT_BEGUN];
+    rt_tally *tally = l->tally[b->number % RT_BEGUN];
     int code = micro_batches(l);
     if (!code && !l->state->updates && l->job->opts->save_gradients)
         code = save_gradients(l);
@@ -303,7 +303,7 @@ rt_step_end(rt_loop *l)
     l->shown.lr = b->lr;
     if (b->supervised) {
         rt_await(l->run->compute, b->mark);
-        code = take(l, &l->tally[b->number % RT_BEGUN]);
+        code = take(l, l->tally[b->number % RT_BEGUN]);
     } else {
         rt_progress_clear(&l->progress);
         rt_say("note", "step %lld has no supervised token and is skipped",

@@ -15,7 +15,7 @@ at(const rt_progress *p, const rt_state *s, int columns)
 TEST(the_live_line_fits)
 {
     rt_progress p = {.live = true, .start = rt_now() - 100};
-    rt_state s = {1234, 100000, 0.123456, 4.9e-5, 12.3456, 123456};
+    rt_state s = {1234, 100000, 0.123456, 4.9e-5, 12.3456, 123456, 0};
     for (int columns = 5; columns <= 200; columns++) {
         size_t n = strlen(at(&p, &s, columns));
         CHECK(n <= (size_t)columns);
@@ -42,7 +42,7 @@ TEST(fields_stand_still)
                                         "10.456", "12346 ", "1e20  ", "-     "};
     rt_progress p = {.live = true, .start = rt_now() - 100};
     for (int i = 0; i < 12; i++) {
-        rt_state s = {1234, 9999, loss[i], loss[i], loss[i], 123456};
+        rt_state s = {1234, 9999, loss[i], loss[i], loss[i], 123456, 0};
         at(&p, &s, 100);
         CHECK(strstr(line, " lr ") == strstr(line, "loss ") + 11);
         CHECK(strstr(line, " norm ") == strstr(line, " lr ") + 10);
@@ -55,7 +55,7 @@ TEST(fields_stand_still)
 TEST(time_left_counts_from_where_it_began)
 {
     rt_progress p = {.live = true, .start = rt_now() - 10, .first = 900};
-    rt_state s = {910, 1000, 1, 1e-3, 1, 100};
+    rt_state s = {910, 1000, 1, 1e-3, 1, 100, 0};
     CHECK(strstr(at(&p, &s, 200), " 1:30 left") != NULL);
     p.first = 0;
     p.start = rt_now() - 910;
@@ -67,7 +67,7 @@ TEST(time_left_counts_from_where_it_began)
 TEST(unicode_bars_have_eighths)
 {
     rt_progress p = {.live = true, .blocks = true, .start = rt_now()};
-    rt_state s = {1, 16, 1, 1e-3, 1, 100};
+    rt_state s = {1, 16, 1, 1e-3, 1, 100, 0};
     int columns = 0;
     at(&p, &s, 71); /* behind the bar: 67 */
     for (const char *c = line; *c; c++)
@@ -81,7 +81,7 @@ TEST(unicode_bars_have_eighths)
 TEST(a_pipe_gets_a_line_for_each_row)
 {
     rt_progress p;
-    rt_state s = {5, 10, 0.5, 1e-3, 2, 1000};
+    rt_state s = {5, 10, 0.5, 1e-3, 2, 1000, 0};
     toy_listen();
     rt_progress_start(&p, 4);
     rt_progress_step(&p, &s, false);
