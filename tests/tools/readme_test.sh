@@ -10,7 +10,7 @@ help=$("$build/efficc" --help | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)
 trainer=$(sed -nE 's/^OPT\(([a-z0-9_]+),.*/--\1/p' runtime/host/options.def | tr _ -)
 commands=$(sed -nE 's/^OPTION\([a-z]+, "([a-z0-9-]+)",.*/--\1/p' frontend/commands.def)
 tokenize=$(grep -oE '"--[a-z-]+"' scripts/tokenize.py | tr -d '"')
-known=$(printf '%s\n' $help $trainer $commands $tokenize --bless --preset --build --fuzz --logdir)
+known=$(printf '%s\n' $help $trainer $commands $tokenize --bless --cuda --preset --build --fuzz --logdir)
 
 for option in $(sed -nE 's/^OPT\([a-z0-9_]+, "([a-z0-9-]+)",.*/\1/p' ir/options.def); do
     ok=0
