@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* As found when efficc was built; without the -dev package only the second is there. */
-static const char *const places[] = {EFFICC_LIBCLANG, EFFICC_LIBCLANG ".1"};
+/* As found when efficc was built. The first is a link, which may since lead to a newer one; it
+ * belongs to the package with the headers, which may since be gone. */
+static const char *const places[] = {EFFICC_LIBCLANG, EFFICC_LIBCLANG_FILE};
 
 static bool
 find(void *library, const char *name, void *function)
