@@ -7,6 +7,7 @@
  */
 #include "cg_int.h"
 #include "clang_check.h"
+#include "cuda_limits.h"
 #include "toolkit.h"
 
 #include <errno.h>
@@ -15,12 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINES_SHOWN = 8, LOG_BYTES = 1 << 20 };
+enum { LINES_SHOWN = 8, LOG_BYTES = 1 << 22, SOURCE_MAX = 1 << 28 };
 
 /* Flags beside --cflags. Never -ffast-math: it breaks infinities. */
 static const char fixed_flags[] =
     "-std=c11 -fopenmp -fno-math-errno -fno-trapping-math -Wall";
-/* Of nvcc, likewise. What ptxas says of registers is for cuda_limits. */
+/* Of nvcc, likewise. What ptxas says of registers is for cuda_limits.h. */
 static const char nvcc_flags[] = "-std=c++17 -O3 -Xptxas -v -Xcompiler -Wall";
 
 typedef cg_words words;
@@ -29,6 +30,7 @@ typedef struct job { /* a compiler that runs */
     const char *what;
     pid_t pid;
     FILE *log;
+    const char *said; /* when it has ended: what it wrote */
 } job;
 
 extern char **environ;
@@ -84,8 +86,8 @@ start(ef_ctx *ctx, job *j, const char *what, words *w)
     return false;
 }
 
-/* What the job wrote, appended to the log. */
-static const char *
+/* What the job wrote, appended to the log, too. */
+static void
 collect(ef_ctx *ctx, job *j, FILE *log)
 {
     char *text = ef_alloc(ctx->arena, LOG_BYTES + 1);
@@ -95,7 +97,7 @@ collect(ef_ctx *ctx, job *j, FILE *log)
     fclose(j->log);
     j->log = NULL;
     const char *body = strchr(text, '\n'); /* behind the command */
-    return body ? body + 1 : text;
+    j->said = body ? body + 1 : text;
 }
 
 /* Waits; false: the command failed and its first lines were shown. */
@@ -105,7 +107,7 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
     int status = 0;
     while (waitpid(j->pid, &status, 0) < 0 && errno == EINTR)
         ;
-    const char *text = collect(ctx, j, log);
+    collect(ctx, j, log);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     ef_error(ctx, NULL, E_CG_BUILD,
@@ -115,6 +117,7 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
                  : ef_printf(ctx->arena, "the compiler refused %s", j->what));
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
         return false; /* so was efficc, then, and nothing stays */
+    const char *text = j->said;
     for (int i = 0; i < LINES_SHOWN && *text; i++) {
         size_t n = strcspn(text, "\n");
         ef_note(ctx, "%.*s", (int)n, text);
@@ -199,6 +202,19 @@ link_trainer(ef_ctx *ctx, job *j, const char *src, const char *dir)
     return start(ctx, j, "the link", &w);
 }
 
+/* Can a card launch what nvcc has made? */
+static bool
+fits(ef_ctx *ctx, const char *src, const char *said)
+{
+    size_t n;
+    const char *path = ef_printf(ctx->arena, "%s/kernels.cu", src);
+    const char *source = ef_read_file(ctx->arena, path, SOURCE_MAX, &n);
+    const cg_launch launch = {.threads = CG_CUDA_THREADS};
+    if (!source)
+        return ef_error(ctx, NULL, E_CG_OUTPUT, path, strerror(errno));
+    return cg_cuda_limits(ctx, said, source, &launch);
+}
+
 static bool
 build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_path)
 {
@@ -209,6 +225,7 @@ build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_
                                 : compile_c(ctx, &kernels, src, "kernels.c", ""));
     bool ok = one && finish(ctx, &step, log, log_path);
     ok = two && finish(ctx, &kernels, log, log_path) && ok;
+    ok = ok && (!cg_is_cuda(ctx) || fits(ctx, src, kernels.said));
     return ok && link_trainer(ctx, &all, src, dir) && finish(ctx, &all, log, log_path);
 }
 
@@ -242,8 +259,10 @@ cg_build(ef_ctx *ctx, const char *dir)
     ef_arena *a = ctx->arena;
     const char *src = ef_printf(a, "%s/src", dir);
     const char *log_path = ef_printf(a, "%s/build.log", src);
-    if (!cg_check_sources(ctx, src) || !ctx->cfg->build)
-        return !ctx->nbug;
+    if (!cg_check_sources(ctx, src))
+        return false;
+    if (!ctx->cfg->build)
+        return true;
     if (!cg_ready(ctx))
         return false;
     FILE *log = fopen(log_path, "w");

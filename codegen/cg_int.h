@@ -141,6 +141,7 @@ const char *cg_plus(cg *, const char *pointer, int64_t elements);
 cg_emitter lw_none; /* of ops that a pass replaces */
 
 /* ---- kernels.c ---- */
+enum { CG_CUDA_THREADS = 256 }; /* of a block: RT_BLOCK of efficc_cuda.h */
 void cg_kernels_text(cg *, ef_buf *source, ef_buf *header);
 
 /* ---- calls.c ---- */

@@ -253,6 +253,8 @@ write_launch(text *t, int number, const char *parameters)
     const cg_loop *l = t->l;
     ef_arena *a = t->b.arena;
     int64_t packs = l->total / t->pack, row = l->named ? packs / l->named : 0;
+    if (packs / CG_CUDA_THREADS >= INT32_MAX)
+        cg_refuse(l->c, "it has more elements than a launch has threads");
     ef_puts(&t->b, "\nvoid\n");
     line(t, 0, ef_printf(a, "k%d(%s)", number, parameters));
     ef_putf(&t->b, "{\n    const %s n = ", t->index);
@@ -262,8 +264,7 @@ write_launch(text *t, int number, const char *parameters)
         ef_putf(&t->b, "%lld;\n", (long long)packs);
     line(t, 4,
          ef_printf(
-             a,
-             "RT_LAUNCH(k%d_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n%s);",
+             a, "RT_LAUNCH(k%d_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n%s);",
              number, pointers(t, true)));
     ef_puts(&t->b, "}\n");
 }

@@ -5,6 +5,7 @@
  * speed.
  */
 #include "cg_int.h"
+#include "cuda_limits.h"
 #include "toolkit.h"
 
 #include <sched.h>
@@ -129,6 +130,10 @@ cg_target(ef_ctx *ctx)
         ef_error(ctx, NULL, E_OPT_VALUE, option, other);
     else if (why)
         ef_error(ctx, NULL, E_OPT_VALUE, "align", why);
+    else if (cuda && !cg_arch_find(cg_arch(ctx)))
+        ef_error(ctx, NULL, E_OPT_VALUE, "cuda-arch",
+                 ef_printf(ctx->arena, "'%s' is not one of %s", cg_arch(ctx),
+                           cg_arch_names(ctx->arena)));
     else {
         pass_target *t = EF_NEW(ctx->arena, pass_target);
         *t = (pass_target){.name = name,

@@ -5,6 +5,7 @@
  * (libcublasLt.so.13), so they are linked by file name where there is no plain one.
  */
 #include "toolkit.h"
+#include "cuda_limits.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -76,7 +77,7 @@ cg_has_cuda_runtime(void)
 const char *
 cg_arch(const ef_ctx *ctx)
 {
-    return ctx->cfg->cuda_arch ? ctx->cfg->cuda_arch : "sm_90";
+    return ctx->cfg->cuda_arch ? ctx->cfg->cuda_arch : CG_ARCH_DEFAULT;
 }
 
 const char *
@@ -132,8 +133,22 @@ add(ef_arena *a, cg_words *w, const char *word)
     ef_push(a, *w, ef_strdup(a, word));
 }
 
-/* -L and -l of a shared library, and where it is found at run time. false: it is in none of
- * the folders. */
+/* The folder is looked into, by the linker and when the program starts. */
+static void
+add_folder(ef_arena *a, cg_words *w, const char *folder)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!strcmp(w->at[i], folder))
+            return;
+    add(a, w, "-L");
+    add(a, w, folder);
+    add(a, w, "-Xlinker");
+    add(a, w, "-rpath");
+    add(a, w, "-Xlinker");
+    add(a, w, folder);
+}
+
+/* A shared library of the toolkit. false: it is in none of the folders. */
 static bool
 add_shared(ef_ctx *ctx, const folders *f, const char *name, cg_words *w)
 {
@@ -144,15 +159,10 @@ add_shared(ef_ctx *ctx, const folders *f, const char *name, cg_words *w)
             plain ? NULL : match(a, f->at[i], ef_printf(a, "lib%s.so.*", name));
         if (!plain && !file)
             continue;
-        add(a, w, "-L");
-        add(a, w, f->at[i]);
+        add_folder(a, w, f->at[i]);
         add(a, w,
             plain ? ef_printf(a, "-l%s", name)
                   : ef_printf(a, "-l:%s", strrchr(file, '/') + 1));
-        add(a, w, "-Xlinker");
-        add(a, w, "-rpath");
-        add(a, w, "-Xlinker");
-        add(a, w, f->at[i]);
         return true;
     }
     return false;
@@ -161,6 +171,7 @@ add_shared(ef_ctx *ctx, const folders *f, const char *name, cg_words *w)
 void
 cg_link_toolkit(ef_ctx *ctx, const char *nvcc, cg_words *w)
 {
+    static const char *const name[] = {"cublasLt", "nccl"};
     ef_arena *a = ctx->arena;
     folders f = folders_of(ctx, nvcc);
     bool fixed = false; /* nvcc links the static runtime by itself */
@@ -170,6 +181,9 @@ cg_link_toolkit(ef_ctx *ctx, const char *nvcc, cg_words *w)
         add(a, w, "-cudart");
         add(a, w, "none");
     }
-    if (!add_shared(ctx, &f, "cublasLt", w))
-        add(a, w, "-lcublasLt");
+    add(a, w, "-Xlinker");
+    add(a, w, "--as-needed"); /* one rank needs no NCCL */
+    for (int i = 0; i < (int)EF_COUNT(name); i++)
+        if (!add_shared(ctx, &f, name[i], w))
+            add(a, w, ef_printf(a, "-l%s", name[i]));
 }

@@ -18,7 +18,6 @@ static const fe_fact words[] = {
     {"pool", "first,mean,pooler"},
     {"lora-scale", "alpha/r,alpha,alpha/sqrt(r)"},
     {"target", "cuda,cpu"},
-    {"cuda-arch", "sm_80,sm_89,sm_90,sm_100"},
     {"verify", "each,end,none"},
     {"residual", "f32,bf16"},
     {NULL, NULL},

@@ -21,12 +21,12 @@ extern "C" cudaStream_t rt_cuda_stream(rt_stream *);
 
 /* ---- launches: one thread for each pack ---- */
 
-enum { RT_THREADS = 256 };
+enum { RT_BLOCK = 256 };
 
 static inline unsigned
 rt_blocks(int64_t packs)
 {
-    return (unsigned)((packs + RT_THREADS - 1) / RT_THREADS);
+    return (unsigned)((packs + RT_BLOCK - 1) / RT_BLOCK);
 }
 
 /* Number of the thread, in 32 bits where all fit. */
@@ -34,7 +34,7 @@ template <class I>
 static __device__ __forceinline__ I
 rt_thread()
 {
-    return (I)blockIdx.x * RT_THREADS + threadIdx.x;
+    return (I)blockIdx.x * RT_BLOCK + threadIdx.x;
 }
 
 /* ---- memory ---- */

@@ -649,6 +649,7 @@ TEST(targets_and_their_options_are_checked)
         {{.target = "cpu", .nvcc = "nvcc"}, "option --nvcc: it is for --target cuda"},
         {{.target = "cpu", .cuda_arch = "sm_80"},
          "option --cuda-arch: it is for --target cuda"},
+        {{.target = "cuda", .cuda_arch = "sm_70"}, "'sm_70' is not one of sm_80, "},
         {{.target = "cpu", .align = 96}, "96 is not a power of two from 64 to 1048576"},
         {{.target = "cuda", .align = 64}, "64 is not a power of two from 256 to"},
         {{.target = "cpu", .align = 1 << 21}, "2097152 is not a power of two"},
@@ -719,7 +720,7 @@ TEST(libraries_with_versions_are_linked_by_name)
     rig_open(&r, small);
     snprintf(cmd, sizeof cmd,
              "cd %s && mkdir -p t/bin t/lib && touch t/bin/nvcc t/lib/libcudart.so.13 "
-             "t/lib/libcublasLt.so.13",
+             "t/lib/libcublasLt.so.13 t/lib/libnccl.so.2 t/lib/libnccl.so",
              r.dir);
     CHECK(system(cmd) == 0);
     cg_words w = {0};
@@ -727,13 +728,16 @@ TEST(libraries_with_versions_are_linked_by_name)
     ef_buf b = {.arena = r.s.ctx->arena};
     for (int i = 0; i < w.n; i++)
         ef_putf(&b, "%s ", w.at[i]);
-    CHECK_STR(
-        b.s,
-        ef_printf(b.arena,
-                  "-L %s/t/lib -l:libcudart.so.13 -Xlinker -rpath -Xlinker %s/t/lib "
-                  "-cudart none -L %s/t/lib -l:libcublasLt.so.13 -Xlinker -rpath "
-                  "-Xlinker %s/t/lib ",
-                  r.dir, r.dir, r.dir, r.dir));
+    const char *want = "-L DIR/t/lib -Xlinker -rpath -Xlinker DIR/t/lib "
+                       "-l:libcudart.so.13 -cudart none -Xlinker --as-needed "
+                       "-l:libcublasLt.so.13 -lnccl ";
+    ef_buf there = {.arena = b.arena};
+    for (const char *p = want; *p;) {
+        bool dir = !strncmp(p, "DIR", 3);
+        ef_puts(&there, dir ? r.dir : (char[]){*p, 0});
+        p += dir ? 3 : 1;
+    }
+    CHECK_STR(b.s, there.s);
     rig_close(&r);
 }
 

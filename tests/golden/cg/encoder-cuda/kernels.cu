@@ -35,7 +35,7 @@ void
 k0(rt_stream *st, float *y0, const float *x0, const float *x1)
 {
     const uint32_t n = 16;
-    RT_LAUNCH(k0_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n, y0, x0, x1);
+    RT_LAUNCH(k0_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n, y0, x0, x1);
 }
 
 /* %s = mul %a, %half : f32[2,4,8]  !"/Mul" */
@@ -70,7 +70,7 @@ void
 k1(rt_stream *st, float *y0, float *y1, const float *x0, const float *x1)
 {
     const uint32_t n = 16;
-    RT_LAUNCH(k1_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n, y0, y1, x0, x1);
+    RT_LAUNCH(k1_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n, y0, y1, x0, x1);
 }
 
 /* %s.d = gelu_d %h1.d, %s : f32[2,4,8]  !"/Gelu" */
@@ -101,7 +101,7 @@ void
 k2(rt_stream *st, float *y0, const float *x0, const float *x1)
 {
     const uint32_t n = 16;
-    RT_LAUNCH(k2_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n, y0, x0, x1);
+    RT_LAUNCH(k2_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n, y0, x0, x1);
 }
 
 /* %n.d.2 = add %n.d, %n.d.1 : f32[2,4,8]  !"/qkv" */
@@ -129,7 +129,7 @@ void
 k3(rt_stream *st, float *y0, const float *x0, const float *x1)
 {
     const uint32_t n = 16;
-    RT_LAUNCH(k3_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n, y0, x0, x1);
+    RT_LAUNCH(k3_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n, y0, x0, x1);
 }
 
 /* %s = mul %a, %half : f32[2,4,8]  !"/Mul" */
@@ -161,5 +161,5 @@ void
 k6(rt_stream *st, float *y0, const float *x0, const float *x1)
 {
     const uint32_t n = 16;
-    RT_LAUNCH(k6_, rt_blocks(n), RT_THREADS, 0, rt_cuda_stream(st), n, y0, x0, x1);
+    RT_LAUNCH(k6_, rt_blocks(n), RT_BLOCK, 0, rt_cuda_stream(st), n, y0, x0, x1);
 }
