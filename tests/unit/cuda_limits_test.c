@@ -1,6 +1,10 @@
 /* cuda_limits_test.c -- what ptxas says of kernels, judged; its words are as nvcc 13.0 prints them. */
 #include "test.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codegen/cg.h"
 #include "codegen/cuda_limits.h"
 #include "said.h"
 
@@ -159,6 +163,90 @@ TEST(spills_are_a_note)
     CHECK_STR(said_text(&s), "");
     free(text);
     said_close(&s);
+}
+
+/* ---- programs ---- */
+
+typedef struct bench {
+    said s;
+    ef_config cfg;
+    char dir[40];
+} bench;
+
+static void
+bench_open(bench *k)
+{
+    said_open(&k->s);
+    k->cfg = ef_config_default;
+    k->cfg.target = "cuda";
+    k->cfg.argv_run = "efficc test";
+    k->s.ctx->cfg = &k->cfg;
+    strcpy(k->dir, "/tmp/efficc-limits-XXXXXX");
+    NEED(mkdtemp(k->dir) != NULL);
+}
+
+static void
+bench_close(bench *k)
+{
+    char cmd[80];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", k->dir);
+    said_close(&k->s);
+    CHECK(system(cmd) == 0);
+}
+
+/* Emits a program with one kernel, of n elements. */
+static bool
+emit(bench *k, const char *n)
+{
+    ef_ctx *ctx = k->s.ctx;
+    const char *text =
+        ef_printf(ctx->arena,
+                  "efficc-ir 1 canon recognise task eval grad cse optim dce\n"
+                  "unit 0 \"u\"\nmeta input.i \"ids\"\n"
+                  "param $w : f32[%s] frozen unit=0 normal\n"
+                  "func $step(%%i : i64[4]) {\n@b: fwd unit=0\n"
+                  "  %%a = tanh $w : f32[%s]  !\"/Tanh\"\n  ret %%a\n}\n",
+                  n, n);
+    ir_module *m = ir_parse(ctx, "t.ir", text);
+    const pass_target *target = cg_target(ctx);
+    NEED(m && target);
+    pass_ctx pc = {m, ef_arena_new(), target};
+    bool ok = pass_plan(&pc) && cg_emit(m, target, k->dir);
+    ef_arena_free(pc.scratch);
+    ir_module_free(m);
+    return ok;
+}
+
+TEST(blocks_of_a_launch)
+{
+    bench k;
+    bench_open(&k);
+    CHECK(!emit(&k, "1099511627775"));
+    CHECK(said_has(&k.s, "/Tanh: error: tanh can not be lowered to the cuda target: it "
+                         "has more elements than a launch has threads"));
+    bench_close(&k);
+}
+
+TEST(a_build_stops_at_a_kernel_that_does_not_fit)
+{
+    bench k;
+    bench_open(&k);
+    NEED(emit(&k, "64"));
+    char *nvcc = ef_printf(k.s.ctx->arena, "%s/nvcc", k.dir);
+    FILE *f = fopen(nvcc, "w");
+    NEED(f != NULL);
+    fputs(
+        "#!/bin/sh\n"
+        "echo \"ptxas info    : Compiling entry function '_Z3k0_jPfPKf' for 'sm_90'\"\n"
+        "echo 'ptxas info    : Used 300 registers, used 0 barriers'\n",
+        f);
+    CHECK(fchmod(fileno(f), 0755) == 0);
+    fclose(f);
+    k.cfg.nvcc = nvcc;
+    CHECK(!cg_build(k.s.ctx, k.dir));
+    CHECK(said_has(&k.s, "/Tanh: error: kernel k0_ can not be launched on sm_90"));
+    CHECK(said_has(&k.s, "note: written for: %a = tanh $w : f32[64]  !\"/Tanh\""));
+    bench_close(&k);
 }
 
 TEST(cards)
