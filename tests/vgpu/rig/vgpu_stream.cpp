@@ -280,7 +280,7 @@ patience()
 {
     if (settings.policy == AS_ISSUED)
         return 5.0;
-    return settings.policy == UNIFORM ? 0.002 * random_order.unit() : 0.1;
+    return settings.policy == UNIFORM ? 0.002 * random_order.unit() : 0.02;
 }
 
 static void
