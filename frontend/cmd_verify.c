@@ -228,6 +228,17 @@ all_precisions(verify *x)
     return ok && (!target->computes(IR_BF16) || one_precision(x, target));
 }
 
+/* A trainer is made, whatever the options say of what else efficc could do. */
+static bool
+wants_trainer(ef_ctx *ctx, ef_config *c)
+{
+    c->build = true;
+    if (!c->stop_after && !c->given_run_pass)
+        return true;
+    return ef_error(ctx, NULL, E_OPT_VALUE, c->stop_after ? "stop-after" : "run-pass",
+                    "efficc verify needs all passes");
+}
+
 static int
 run(verify *x)
 {
@@ -237,6 +248,8 @@ run(verify *x)
         ef_printf(ctx->arena, "%s/efficc-verify-XXXXXX", root && *root ? root : "/tmp");
     ctx->cfg = &x->cfg;
     ctx->file = x->cfg.input;
+    if (!wants_trainer(ctx, &x->cfg))
+        return 1;
     if (!mkdtemp(dir)) {
         ef_error(ctx, NULL, E_CG_OUTPUT, dir, strerror(errno));
         return 1;

@@ -89,7 +89,7 @@ planted() { # macro, function, pattern
 }
 
 sound gpt2-legacy17
-sound bert-legacy17 "--fp32 --no-unpad"
+sound bert-legacy17 "--fp32 --no-unpad --no-build"
 sound llama-tied-dynamo "--bf16 --lora-r 4 --dropout 0.1"
 planted LAYERNORM_DX rt_layernorm_dx 'layernorm_dx (.*h.1/ln_2'
 planted EMBED_GRAD rt_embed_grad 'embed_grad'
@@ -98,6 +98,8 @@ EDIT='/= gelu_tanh /,/^}/ s/0\.044715/0.0457/' wrong 'a generated kernel, forwar
 EDIT='/= gelu_tanh_d /,/^}/ s/0\.044715/0.0457/' wrong 'a generated kernel, backward' 'gelu_tanh_d ('
 "$efficc" verify /nowhere.onnx >"$dir/said" 2>&1
 check "no model" [ $? = 1 ]
+"$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 --stop-after eval >"$dir/said" 2>&1
+check "without all passes" [ $? = 1 ]
 left=("$dir"/efficc-verify-*)
 check "nothing is left" [ ! -e "${left[0]}" ]
 counts
