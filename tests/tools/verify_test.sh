@@ -23,17 +23,17 @@ spoil(float *x, int64_t n)
     x[n / 2] += 0.01f * most;
 }
 
-#ifdef LAYERNORM_DX /* of all calls of a step the second */
-void __real_rt_layernorm_dx(rt_stream *, void *, const void *, const void *, const float *, const float *,
-                            const float *, const rt_norm *);
+#ifdef NORM_GRAD /* of all calls of a step the second */
+void __real_rt_norm_grad(rt_stream *, void *, void *, float *, float *, const void *, const void *, const float *,
+                         const float *, const float *, const void *, const rt_norm_grad_of *, void *);
 void
-__wrap_rt_layernorm_dx(rt_stream *s, void *dx, const void *dy, const void *x, const float *w, const float *mean,
-                       const float *rstd, const rt_norm *n)
+__wrap_rt_norm_grad(rt_stream *s, void *dx, void *low, float *dw, float *db, const void *dy, const void *x, const float *w,
+                    const float *mean, const float *rstd, const void *from, const rt_norm_grad_of *n, void *scratch)
 {
     static int calls;
-    __real_rt_layernorm_dx(s, dx, dy, x, w, mean, rstd, n);
+    __real_rt_norm_grad(s, dx, low, dw, db, dy, x, w, mean, rstd, from, n, scratch);
     if (calls++ % 5 == 1)
-        spoil(dx, 8 * n->cols);
+        spoil(dx, 8 * n->norm.cols);
 }
 #endif
 #ifdef EMBED_GRAD
@@ -91,7 +91,7 @@ planted() { # macro, function, pattern
 sound gpt2-legacy17
 sound bert-legacy17 "--fp32 --no-unpad --no-build"
 sound llama-tied-dynamo "--bf16 --lora-r 4 --dropout 0.1"
-planted LAYERNORM_DX rt_layernorm_dx 'layernorm_dx (.*h.1/ln_2'
+planted NORM_GRAD rt_norm_grad 'norm_grad (.*h.1/ln_2'
 planted EMBED_GRAD rt_embed_grad 'embed_grad'
 planted OPTIM rt_optim '(change) = optim'
 EDIT='/= gelu_tanh /,/^}/ s/0\.044715/0.0457/' wrong 'a generated kernel, forward' 'gelu_tanh ('
