@@ -55,9 +55,9 @@ rt_gather(rt_stream *s, void *y, const void *x, const int64_t *idx, int64_t oute
 
 enum { ROWS = 32, COLS = 256, WARPS = COLS / RTC_WARP, AHEAD = 4 };
 
-/* dx [outer, n, inner] = sums of dy [outer, m, inner], in tiles of ROWS times COLS. */
+/* dx [outer, n, inner] = sums of dy [outer, m, inner], in tiles of ROWS times COLS, one a block. */
 typedef struct sums {
-    int64_t n, inner, m, across, down, tiles;
+    int64_t n, inner, m, across, down;
 } sums;
 
 /* The positions of idx [m] from j on, one a thread, whose row is one of ROWS from `first` on:
@@ -95,39 +95,37 @@ add_rows(T *dx, const T *dy, const int64_t *idx, sums p)
     __shared__ float sum[ROWS][COLS];
     __shared__ int found[COLS], row[COLS], count[WARPS];
     int x = threadIdx.x;
-    for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
-        int64_t o = t / p.across / p.down, first = t / p.across % p.down * ROWS;
-        int64_t c = t % p.across * COLS + x;
-        const T *from = dy + o * p.m * p.inner + (c < p.inner ? c : 0);
-        for (int r = 0; r < ROWS; r++)
-            sum[r][x] = 0;
-        for (int64_t j = 0; j < p.m; j += COLS) {
-            int all = find(&p, idx, j, first, found, row, count);
-            for (int i = 0; i < all; i += AHEAD) {
-                T v[AHEAD];
-                for (int a = 0; a < AHEAD; a++)
-                    v[a] = from[(j + found[i + a < all ? i + a : i]) * p.inner];
-                for (int a = 0; a < AHEAD; a++)
-                    if (i + a < all)
-                        sum[row[i + a]][x] += rtc_float(v[a]);
-            }
+    int64_t o = blockIdx.x / p.across / p.down;
+    int64_t first = blockIdx.x / p.across % p.down * ROWS;
+    int64_t c = blockIdx.x % p.across * COLS + x;
+    const T *from = dy + o * p.m * p.inner + (c < p.inner ? c : 0);
+    for (int r = 0; r < ROWS; r++)
+        sum[r][x] = 0;
+    for (int64_t j = 0; j < p.m; j += COLS) {
+        int all = find(&p, idx, j, first, found, row, count);
+        for (int i = 0; i < all; i += AHEAD) {
+            T v[AHEAD];
+            for (int a = 0; a < AHEAD; a++)
+                v[a] = from[(j + found[i + a < all ? i + a : i]) * p.inner];
+            for (int a = 0; a < AHEAD; a++)
+                if (i + a < all)
+                    sum[row[i + a]][x] += rtc_float(v[a]);
         }
-        for (int r = 0; r < ROWS; r++)
-            if (c < p.inner && first + r < p.n)
-                dx[(o * p.n + first + r) * p.inner + c] = rtc_as<T>(sum[r][x]);
     }
+    for (int r = 0; r < ROWS; r++)
+        if (c < p.inner && first + r < p.n)
+            dx[(o * p.n + first + r) * p.inner + c] = rtc_as<T>(sum[r][x]);
 }
 
 void
 rt_gather_grad(rt_stream *s, void *dx, const void *dy, const int64_t *idx,
                int64_t outer, int64_t n, int64_t inner, int64_t m, rt_dtype type)
 {
-    sums p = {n, inner, m, rtc_blocks(inner, COLS), rtc_blocks(n, ROWS), 0};
-    p.tiles = outer * p.across * p.down;
-    if (!p.tiles)
+    sums p = {n, inner, m, rtc_blocks(inner, COLS), rtc_blocks(n, ROWS)};
+    int64_t tiles = outer * p.across * p.down;
+    if (!tiles)
         return;
-    dim3 grid((unsigned)rtc_min(p.tiles, RTC_GRID_X));
     RTC_BY_TYPE(type, T,
-                RT_LAUNCH(add_rows<T>, grid, dim3(COLS), 0, s->stream, (T *)dx,
-                          (const T *)dy, idx, p));
+                RT_LAUNCH(add_rows<T>, dim3((unsigned)tiles), dim3(COLS), 0, s->stream,
+                          (T *)dx, (const T *)dy, idx, p));
 }

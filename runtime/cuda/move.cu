@@ -156,10 +156,10 @@ rt_move(rt_stream *s, void *y, const void *x, const rt_block_copy *c)
 
 enum { TILE = 32, TILE_Y = 8, SMALL = 8 };
 
-/* Planes y[i * to + j] = x[i + j * from], i < ni, j < nj, in tiles; `rest` says where the planes
- * lie. All in elements. */
+/* Planes y[i * to + j] = x[i + j * from], i < ni, j < nj, in tiles, one a block; `rest` says where
+ * the planes lie. All in elements. */
 typedef struct planes {
-    int64_t ni, nj, to, from, across, tiles;
+    int64_t ni, nj, to, from, across;
     places rest;
 } planes;
 
@@ -169,25 +169,22 @@ swap_tiles(U *y, const U *x, planes p)
 {
     __shared__ U tile[TILE][TILE + 1];
     int lane = threadIdx.x;
-    for (int64_t t = blockIdx.x; t < p.tiles; t += gridDim.x) {
-        int64_t down = (p.nj + TILE - 1) / TILE, plane = t / p.across / down;
-        int64_t i0 = t % p.across * TILE, j0 = t / p.across % down * TILE;
-        int64_t to = i0 * p.to + j0, from = i0 + j0 * p.from;
-        for (int i = p.rest.rank - 1; i >= 0; i--) {
-            int64_t at = plane % p.rest.dim[i];
-            plane /= p.rest.dim[i];
-            to += at * p.rest.to[i];
-            from += at * p.rest.from[i];
-        }
-        __syncthreads();
-        for (int k = threadIdx.y; k < TILE; k += TILE_Y)
-            if (i0 + lane < p.ni && j0 + k < p.nj)
-                tile[k][lane] = x[from + lane + k * p.from];
-        __syncthreads();
-        for (int k = threadIdx.y; k < TILE; k += TILE_Y)
-            if (i0 + k < p.ni && j0 + lane < p.nj)
-                y[to + k * p.to + lane] = tile[lane][k];
+    int64_t down = (p.nj + TILE - 1) / TILE, plane = blockIdx.x / p.across / down;
+    int64_t i0 = blockIdx.x % p.across * TILE, j0 = blockIdx.x / p.across % down * TILE;
+    int64_t to = i0 * p.to + j0, from = i0 + j0 * p.from;
+    for (int i = p.rest.rank - 1; i >= 0; i--) {
+        int64_t at = plane % p.rest.dim[i];
+        plane /= p.rest.dim[i];
+        to += at * p.rest.to[i];
+        from += at * p.rest.from[i];
     }
+    for (int k = threadIdx.y; k < TILE; k += TILE_Y)
+        if (i0 + lane < p.ni && j0 + k < p.nj)
+            tile[k][lane] = x[from + lane + k * p.from];
+    __syncthreads();
+    for (int k = threadIdx.y; k < TILE; k += TILE_Y)
+        if (i0 + k < p.ni && j0 + lane < p.nj)
+            y[to + k * p.to + lane] = tile[lane][k];
 }
 
 /* Of p, in bytes: dimension `fast` is dense in x, `last` in y. */
@@ -196,19 +193,21 @@ static void
 swap(rt_stream *s, void *y, const void *x, const places *p, int fast, int last)
 {
     int64_t size = sizeof(U);
-    planes q = {
-        p->dim[fast], p->dim[last], p->to[fast] / size, p->from[last] / size, 0, 0, {}};
-    q.across = rtc_blocks(q.ni, TILE);
-    q.tiles = q.across * rtc_blocks(q.nj, TILE);
+    planes q = {p->dim[fast],
+                p->dim[last],
+                p->to[fast] / size,
+                p->from[last] / size,
+                rtc_blocks(p->dim[fast], TILE),
+                {}};
+    int64_t tiles = q.across * rtc_blocks(q.nj, TILE);
     for (int i = 0; i < last; i++) {
         if (i == fast)
             continue;
         add_dim(&q.rest, p->dim[i], p->to[i] / size, p->from[i] / size);
-        q.tiles *= p->dim[i];
+        tiles *= p->dim[i];
     }
-    dim3 grid((unsigned)rtc_min(q.tiles, RTC_GRID_X));
-    RT_LAUNCH(swap_tiles<U>, grid, dim3(TILE, TILE_Y), 0, s->stream, (U *)y,
-              (const U *)x, q);
+    RT_LAUNCH(swap_tiles<U>, dim3((unsigned)tiles), dim3(TILE, TILE_Y), 0, s->stream,
+              (U *)y, (const U *)x, q);
 }
 
 void

@@ -50,24 +50,22 @@ reduce_rows(float *y, const float *x, int64_t rows, int64_t n, float by)
 {
     __shared__ float shared[RTC_WARP];
     int lane = threadIdx.x % RTC_WARP, warps = blockDim.x / RTC_WARP;
-    for (int64_t r = rtc_row(); r < rows; r += rtc_row_step()) {
-        float all = Op::none();
-        for (int64_t i = threadIdx.x; i * N < n; i += blockDim.x) {
-            rtc_pack<float, N> v = *(const rtc_pack<float, N> *)(x + r * n + i * N);
-            for (int k = 0; k < N; k++)
-                all = Op::both(all, v.at[k]);
-        }
-        all = of_warp<Op>(all);
-        if (warps > 1) {
-            __syncthreads();
-            if (lane == 0)
-                shared[threadIdx.x / RTC_WARP] = all;
-            __syncthreads();
-            all = of_warp<Op>(lane < warps ? shared[lane] : Op::none());
-        }
-        if (threadIdx.x == 0)
-            y[r] = all * by;
+    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    float all = Op::none();
+    for (int64_t i = threadIdx.x; r < rows && i * N < n; i += blockDim.x) {
+        rtc_pack<float, N> v = *(const rtc_pack<float, N> *)(x + r * n + i * N);
+        for (int k = 0; k < N; k++)
+            all = Op::both(all, v.at[k]);
     }
+    all = of_warp<Op>(all);
+    if (warps > 1) {
+        if (lane == 0)
+            shared[threadIdx.x / RTC_WARP] = all;
+        __syncthreads();
+        all = of_warp<Op>(lane < warps ? shared[lane] : Op::none());
+    }
+    if (threadIdx.x == 0 && r < rows)
+        y[r] = all * by;
 }
 
 template <class Op>
@@ -77,7 +75,7 @@ reduce_last(rt_stream *s, float *y, const float *x, int64_t rows, int64_t n, flo
     dim3 block(RTC_WARP, RTC_THREADS / RTC_WARP);
     if (n > WARP_ROW)
         block = dim3(n > BLOCK_ROW ? +MOST_THREADS : +RTC_THREADS, 1);
-    dim3 grid(1, (unsigned)rtc_min(rtc_blocks(rows, block.y), RTC_GRID_Y));
+    dim3 grid((unsigned)rtc_blocks(rows, block.y));
     if (n % 4 == 0 && rtc_fits(rtc_address(x), 16))
         RT_LAUNCH((reduce_rows<Op, 4>), grid, block, 0, s->stream, y, x, rows, n, by);
     else
@@ -102,31 +100,26 @@ reduce_columns(float *y, const T *x, columns p)
     __shared__ float shared[MOST_WARPS][N][RTC_WARP];
     int lane = threadIdx.x, warps = blockDim.y;
     int64_t across = (p.cols / N + RTC_WARP - 1) / RTC_WARP;
-    for (int64_t t = blockIdx.x; t < across * p.groups; t += gridDim.x) {
-        int64_t g = t / across, c = (t % across * RTC_WARP + lane) * N;
-        int64_t last = p.rows * (g + 1) / p.groups;
-        float all[N];
-        for (int k = 0; k < N; k++)
-            all[k] = Op::none();
-        if (c < p.cols)
+    int64_t g = blockIdx.x / across, c = (blockIdx.x % across * RTC_WARP + lane) * N;
+    int64_t first = p.rows * g / p.groups, last = p.rows * (g + 1) / p.groups;
+    float all[N];
+    for (int k = 0; k < N; k++)
+        all[k] = Op::none();
 #pragma unroll 4
-            for (int64_t r = p.rows * g / p.groups + threadIdx.y; r < last;
-                 r += warps) {
-                rtc_pack<T, N> v = *(const rtc_pack<T, N> *)(x + r * p.ld + c);
-                for (int k = 0; k < N; k++)
-                    all[k] = Op::both(all[k], rtc_float(v.at[k]));
-            }
-        __syncthreads();
+    for (int64_t r = first + threadIdx.y; r < last && c < p.cols; r += warps) {
+        rtc_pack<T, N> v = *(const rtc_pack<T, N> *)(x + r * p.ld + c);
         for (int k = 0; k < N; k++)
-            shared[threadIdx.y][k][lane] = all[k];
-        __syncthreads();
-        /* a warp has every warps-th of the N columns of a lane */
-        for (int k = threadIdx.y; k < N && c < p.cols; k += warps) {
-            float sum = shared[0][k][lane], *to = y + g * p.cols + c + k;
-            for (int w = 1; w < warps; w++)
-                sum = Op::both(sum, shared[w][k][lane]);
-            *to = p.add ? sum * p.by + *to : sum * p.by;
-        }
+            all[k] = Op::both(all[k], rtc_float(v.at[k]));
+    }
+    for (int k = 0; k < N; k++)
+        shared[threadIdx.y][k][lane] = all[k];
+    __syncthreads();
+    /* a warp has every warps-th of the N columns of a lane */
+    for (int k = threadIdx.y; k < N && c < p.cols; k += warps) {
+        float sum = shared[0][k][lane], *to = y + g * p.cols + c + k;
+        for (int w = 1; w < warps; w++)
+            sum = Op::both(sum, shared[w][k][lane]);
+        *to = p.add ? sum * p.by + *to : sum * p.by;
     }
 }
 
@@ -137,7 +130,7 @@ reduce_first(rt_stream *s, float *y, const T *x, columns p)
     enum { N = rtc_width<T>::N };
     bool wide = p.cols % N == 0 && p.ld % N == 0 && rtc_fits(rtc_address(x), 16);
     int64_t across = rtc_blocks(wide ? p.cols / N : p.cols, RTC_WARP);
-    dim3 grid((unsigned)rtc_min(across * p.groups, RTC_GRID_X));
+    dim3 grid((unsigned)(across * p.groups));
     dim3 block(RTC_WARP, p.rows / p.groups > MANY ? MOST_WARPS : WARPS);
     if (wide)
         RT_LAUNCH((reduce_columns<Op, T, N>), grid, block, 0, s->stream, y, x, p);

@@ -25,29 +25,30 @@ softmax_rows(float *y, const float *x, int64_t rows, int64_t units)
 {
     typedef rtc_pack<float, N> pack;
     __shared__ float shared[RTC_WARP];
-    for (int64_t r = rtc_row(); r < rows; r += rtc_row_step()) {
-        const pack *from = (const pack *)x + r * units;
-        pack *to = (pack *)y + r * units;
-        float max = -INFINITY, sum = 0;
-        for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
-            pack v = from[u];
-            for (int k = 0; k < N; k++)
-                max = fmaxf(max, v.at[k]);
-        }
-        max = row_max(max, shared);
-        for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
-            pack v = from[u];
-            for (int k = 0; k < N; k++)
-                sum += v.at[k] = expf(v.at[k] - max);
-            to[u] = v;
-        }
-        float by = 1 / row_sum(sum, shared);
-        for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
-            pack v = to[u];
-            for (int k = 0; k < N; k++)
-                v.at[k] *= by;
-            to[u] = v;
-        }
+    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (r >= rows)
+        return;
+    const pack *from = (const pack *)x + r * units;
+    pack *to = (pack *)y + r * units;
+    float max = -INFINITY, sum = 0;
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
+        pack v = from[u];
+        for (int k = 0; k < N; k++)
+            max = fmaxf(max, v.at[k]);
+    }
+    max = row_max(max, shared);
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
+        pack v = from[u];
+        for (int k = 0; k < N; k++)
+            sum += v.at[k] = expf(v.at[k] - max);
+        to[u] = v;
+    }
+    float by = 1 / row_sum(sum, shared);
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
+        pack v = to[u];
+        for (int k = 0; k < N; k++)
+            v.at[k] *= by;
+        to[u] = v;
     }
 }
 
@@ -58,25 +59,26 @@ softmax_grad_rows(float *dx, const float *dy, const float *y, int64_t rows,
 {
     typedef rtc_pack<float, N> pack;
     __shared__ float shared[RTC_WARP];
-    for (int64_t r = rtc_row(); r < rows; r += rtc_row_step()) {
-        const pack *d = (const pack *)dy + r * units, *p = (const pack *)y + r * units;
-        float sum = 0, any = 0;
-        for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
-            pack a = d[u], b = p[u];
-            for (int k = 0; k < N; k++) {
-                sum = fmaf(a.at[k], b.at[k], sum);
-                any = a.at[k] != 0 ? 1 : any;
-            }
+    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (r >= rows)
+        return;
+    const pack *d = (const pack *)dy + r * units, *p = (const pack *)y + r * units;
+    float sum = 0, any = 0;
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
+        pack a = d[u], b = p[u];
+        for (int k = 0; k < N; k++) {
+            sum = fmaf(a.at[k], b.at[k], sum);
+            any = a.at[k] != 0 ? 1 : any;
         }
-        sum = row_sum(sum, shared);
-        /* without dy there is no gradient, though y is NaN in a row of -inf only */
-        bool none = row_max(any, shared) == 0;
-        for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
-            pack a = d[u], b = p[u];
-            for (int k = 0; k < N; k++)
-                a.at[k] = none ? 0 : (a.at[k] - sum) * b.at[k];
-            ((pack *)dx)[r * units + u] = a;
-        }
+    }
+    sum = row_sum(sum, shared);
+    /* without dy there is no gradient, though y is NaN in a row of -inf only */
+    bool none = row_max(any, shared) == 0;
+    for (int64_t u = threadIdx.x; u < units; u += blockDim.x) {
+        pack a = d[u], b = p[u];
+        for (int k = 0; k < N; k++)
+            a.at[k] = none ? 0 : (a.at[k] - sum) * b.at[k];
+        ((pack *)dx)[r * units + u] = a;
     }
 }
 
@@ -87,7 +89,7 @@ grid_of(int64_t rows, int64_t cols)
     g.block = dim3(RTC_WARP, RTC_THREADS / RTC_WARP);
     if (cols > WARP_ROW)
         g.block = dim3(cols > BLOCK_ROW ? +MOST_THREADS : +RTC_THREADS, 1);
-    g.grid = dim3(1, (unsigned)rtc_min(rtc_blocks(rows, g.block.y), RTC_GRID_Y));
+    g.grid = dim3((unsigned)rtc_blocks(rows, g.block.y));
     return g;
 }
 
