@@ -5,6 +5,7 @@
  * events are used again after RTC_MARKS of them, when whoever still awaits the old mark gets a
  * later one, which is behind it.
  */
+#include "comm.h"
 #include "cuda_int.h"
 
 #include <errno.h>
@@ -148,6 +149,7 @@ rt_device_close(rt_stream *s)
     if (s->stream)
         RT_CUDA(cudaStreamSynchronize(s->stream));
     rtc_graphs_free(s);
+    rtc_comm_close(s);
     if (s->gemms)
         rtc_gemms_close(s);
     for (int i = 0; i < RTC_MARKS && s->event[i]; i++)
