@@ -5,35 +5,20 @@
  *     dS = scale * cap' * P * (dy v^T - delta),      cap' = 1 - (capped score / c)^2
  *     dq = dS k      dk = dS^T q      dv = P^T dy
  *
- * Three kernels: delta; dk and dv, whose blocks of threads own keys and walk over the queries of
- * all heads of the group in order; dq, whose blocks own queries and walk over keys. Weights
- * are computed twice, and every sum has a fixed order.
+ * Two kernels: dq, whose blocks of threads own queries, leave their delta behind and walk over
+ * keys; dk and dv, whose blocks own keys and walk over the queries of all heads of the group in
+ * order. Weights are computed twice, and every sum has a fixed order.
  *
  * 2 * side / 16 warps: warp w has rows w % (side / 16) * 16 of each product, and one half of its
  * columns.
  */
 #include "attention_int.h"
 
-/* delta [rows, heads]: a warp each. */
-template <class T>
-static __global__ void __launch_bounds__(128)
-    delta_kernel(float *delta, const T *dy, const T *y, int64_t n, int64_t d)
-{
-    int64_t i = (int64_t)blockIdx.x * (blockDim.x / RTC_WARP) + threadIdx.x / RTC_WARP;
-    float sum = 0;
-    if (i >= n)
-        return;
-    for (int64_t c = threadIdx.x % RTC_WARP; c < d; c += RTC_WARP)
-        sum = fmaf(rtc_float(dy[i * d + c]), rtc_float(y[i * d + c]), sum);
-    sum = rtc_warp_sum(sum);
-    if (threadIdx.x % RTC_WARP == 0)
-        delta[i] = sum;
-}
-
 template <class T> struct operands { /* of one head */
     T *dq, *dk, *dv;
-    const T *q, *k, *v, *dy;
-    const float *lse, *delta;
+    const T *q, *k, *v, *dy, *y;
+    const float *lse;
+    float *delta; /* [rows, heads] */
     bool wide, wide_dy;
 };
 
@@ -67,7 +52,25 @@ template <class T, int D, bool MMA> struct backward {
         place = row.floor + side;
     }
 
-    /* Queries [i0, i0+side) of a head. Behind the last: no key is seen. */
+    /* delta of queries [i0, i0+side) of a head: a warp each. */
+    __device__ __forceinline__ void find_delta(const operands<T> &o, const rt_attn &a,
+                                               const attn_span &s, int64_t head,
+                                               int i0) const
+    {
+        int lane = threadIdx.x % RTC_WARP, n = min(side, s.n - i0);
+        for (int i = threadIdx.x / RTC_WARP; i < n; i += blockDim.x / RTC_WARP) {
+            int64_t at = (s.row + i0 + i) * a.heads + head;
+            float sum = 0;
+            for (int c = lane; c < a.d; c += RTC_WARP)
+                sum = fmaf(rtc_float(o.dy[at * a.d + c]), rtc_float(o.y[at * a.d + c]),
+                           sum);
+            sum = rtc_warp_sum(sum);
+            if (lane == 0)
+                row.delta[i] = o.delta[at] = sum;
+        }
+    }
+
+    /* Queries [i0, i0+side) of a head but for delta. Behind the last: no key is seen. */
     __device__ __forceinline__ void load_queries(const operands<T> &o, const rt_attn &a,
                                                  const rt_attn_at &at,
                                                  const attn_span &s, int64_t head,
@@ -82,9 +85,16 @@ template <class T, int D, bool MMA> struct backward {
             bool there = i0 + i < s.n;
             float lse = there ? o.lse[attn_lse(a, at, s, head, i0 + i)] : -INFINITY;
             row.lse[i] = lse;
-            row.delta[i] = there ? o.delta[(row0 + i) * a.heads + head] : 0.0f;
             row.floor[i] = lse == -INFINITY ? INT_MAX : attn_floor(a, s, i0 + i);
         }
+    }
+
+    __device__ __forceinline__ void load_delta(const operands<T> &o, const rt_attn &a,
+                                               const attn_span &s, int64_t head,
+                                               int i0) const
+    {
+        for (int i = threadIdx.x; i < side && i0 + i < s.n; i += blockDim.x)
+            row.delta[i] = o.delta[(s.row + i0 + i) * a.heads + head];
     }
 
     __device__ __forceinline__ void load_keys(const operands<T> &o, const rt_attn &a,
@@ -150,6 +160,46 @@ put(T *to, int64_t ld, int rows, int d, const float (*acc)[4])
         }
 }
 
+/* Grid: blocks of queries; heads of all samples, and of the tail. */
+template <class T, int D, bool MMA>
+static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
+    queries_kernel(operands<T> o, rt_attn a, rt_attn_at at)
+{
+    typedef backward<T, D, MMA> f;
+    RT_DYNAMIC_SHARED(T, shared);
+    const f b(shared);
+    const int side = f::side;
+    int64_t head = blockIdx.y % a.heads, kh = head / (a.heads / a.kv_heads);
+    attn_span s = attn_span_of(a, at, blockIdx.y / a.heads);
+    int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
+        c0 = warp / f::rows * (D / 2);
+    for (int i0 = blockIdx.x * side; i0 < s.n; i0 += gridDim.x * side) {
+        int end = s.tail ? 0 : a.causal ? min(s.n, i0 + side) : s.n;
+        float dq[D / 16][4];
+        attn_clear<D / 2>(dq);
+        __syncthreads(); /* the turn before this one has read its tiles */
+        if (!s.tail) {
+            b.load_queries(o, a, at, s, head, i0);
+            b.find_delta(o, a, s, head, i0);
+        }
+        for (int j0 = 0; j0 < end; j0 += side) {
+            if (attn_passed(a, s, i0, j0, side))
+                continue;
+            b.load_keys(o, a, s, kh, j0);
+            rt_copy_commit();
+            rt_copy_wait<0>();
+            __syncthreads();
+            b.weigh(a, at, s, head, i0, j0, false);
+            __syncthreads();
+            attn_tile<T, MMA>::template nn<D / 2, side>(dq, b.ds + r0 * f::ldp, f::ldp,
+                                                        b.k + c0, f::ld);
+            __syncthreads();
+        }
+        put<T, D, f::rows>(o.dq + (s.row + i0) * a.ldq + a.qo + head * a.qs, a.ldq,
+                           s.n - i0, (int)a.d, dq);
+    }
+}
+
 /* Grid: blocks of keys; key heads of all samples, and of the tail. */
 template <class T, int D, bool MMA>
 static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
@@ -176,6 +226,7 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
                 if (attn_passed(a, s, i0, j0, side))
                     continue;
                 b.load_queries(o, a, at, s, head, i0);
+                b.load_delta(o, a, s, head, i0);
                 rt_copy_commit();
                 rt_copy_wait<0>();
                 __syncthreads();
@@ -192,54 +243,6 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     }
 }
 
-/* Grid: blocks of queries; heads of all samples, and of the tail. */
-template <class T, int D, bool MMA>
-static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
-    queries_kernel(operands<T> o, rt_attn a, rt_attn_at at)
-{
-    typedef backward<T, D, MMA> f;
-    RT_DYNAMIC_SHARED(T, shared);
-    const f b(shared);
-    const int side = f::side;
-    int64_t head = blockIdx.y % a.heads, kh = head / (a.heads / a.kv_heads);
-    attn_span s = attn_span_of(a, at, blockIdx.y / a.heads);
-    int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
-        c0 = warp / f::rows * (D / 2);
-    for (int i0 = blockIdx.x * side; i0 < s.n; i0 += gridDim.x * side) {
-        int end = s.tail ? 0 : a.causal ? min(s.n, i0 + side) : s.n;
-        float dq[D / 16][4];
-        attn_clear<D / 2>(dq);
-        __syncthreads(); /* the turn before this one has read its tiles */
-        if (!s.tail)
-            b.load_queries(o, a, at, s, head, i0);
-        for (int j0 = 0; j0 < end; j0 += side) {
-            if (attn_passed(a, s, i0, j0, side))
-                continue;
-            b.load_keys(o, a, s, kh, j0);
-            rt_copy_commit();
-            rt_copy_wait<0>();
-            __syncthreads();
-            b.weigh(a, at, s, head, i0, j0, false);
-            __syncthreads();
-            attn_tile<T, MMA>::template nn<D / 2, side>(dq, b.ds + r0 * f::ldp, f::ldp,
-                                                        b.k + c0, f::ld);
-            __syncthreads();
-        }
-        put<T, D, f::rows>(o.dq + (s.row + i0) * a.ldq + a.qo + head * a.qs, a.ldq,
-                           s.n - i0, (int)a.d, dq);
-    }
-}
-
-template <class T>
-static void
-start_delta(rt_stream *s, float *delta, const void *dy, const void *y,
-            const rt_attn_at *at, const rt_attn *a)
-{
-    int64_t n = (at->offsets ? at->rows : a->batch * a->seq) * a->heads;
-    RT_LAUNCH((delta_kernel<T>), dim3((unsigned)rtc_blocks(n, 4)), dim3(128), 0,
-              s->stream, delta, (const T *)dy, (const T *)y, n, a->d);
-}
-
 template <class T, int D, bool MMA>
 static void
 start(rt_stream *s, const operands<T> &o, const rt_attn_at *at, const rt_attn *a)
@@ -247,11 +250,11 @@ start(rt_stream *s, const operands<T> &o, const rt_attn_at *at, const rt_attn *a
     typedef backward<T, D, MMA> f;
     unsigned blocks = (unsigned)rtc_blocks(a->seq, f::side);
     unsigned samples = (unsigned)(a->batch + (at->offsets != NULL));
-    attn_allow(keys_kernel<T, D, MMA>, f::bytes);
     attn_allow(queries_kernel<T, D, MMA>, f::bytes);
-    RT_LAUNCH((keys_kernel<T, D, MMA>), dim3(blocks, samples * (unsigned)a->kv_heads),
-              dim3(f::threads), f::bytes, s->stream, o, *a, *at);
+    attn_allow(keys_kernel<T, D, MMA>, f::bytes);
     RT_LAUNCH((queries_kernel<T, D, MMA>), dim3(blocks, samples * (unsigned)a->heads),
+              dim3(f::threads), f::bytes, s->stream, o, *a, *at);
+    RT_LAUNCH((keys_kernel<T, D, MMA>), dim3(blocks, samples * (unsigned)a->kv_heads),
               dim3(f::threads), f::bytes, s->stream, o, *a, *at);
 }
 
@@ -261,17 +264,15 @@ rt_attention_grad(rt_stream *s, void *dq, void *dk, void *dv, const void *dy,
                   const float *lse, const rt_attn_at *at, const rt_attn *a,
                   void *scratch)
 {
-    float *delta = (float *)scratch;
     bool wide = attn_wide(q, a->type, a->ldq, a->qo, a->qs, a->d) &&
                 attn_wide(k, a->type, a->ldk, a->ko, a->ks, a->d) &&
                 attn_wide(v, a->type, a->ldv, a->vo, a->vs, a->d);
     bool wide_dy = attn_wide(dy, a->type, a->heads * a->d, 0, a->d, a->d);
-    RTC_BY_TYPE(a->type, T, start_delta<T>(s, delta, dy, y, at, a));
-#define RUN(T, D, MMA)                                                           \
-    start<T, D, MMA>(s,                                                          \
-                     operands<T>{(T *)dq, (T *)dk, (T *)dv, (const T *)q,        \
-                                 (const T *)k, (const T *)v, (const T *)dy, lse, \
-                                 delta, wide, wide_dy},                          \
+#define RUN(T, D, MMA)                                                                \
+    start<T, D, MMA>(s,                                                               \
+                     operands<T>{(T *)dq, (T *)dk, (T *)dv, (const T *)q,             \
+                                 (const T *)k, (const T *)v, (const T *)dy,           \
+                                 (const T *)y, lse, (float *)scratch, wide, wide_dy}, \
                      at, a)
     ATTN_BY_TYPE(a->type, a->d, RUN);
 #undef RUN

@@ -17,7 +17,7 @@ typedef struct form {
 typedef struct problem {
     rt_attn a;
     float *q, *k, *v, *dy;
-    int64_t *mask, *keys, key, nq, nk, ny, nlse;
+    int64_t *mask, *keys, *key, nq, nk, ny, nlse;
 } problem;
 
 static int64_t *
@@ -47,9 +47,10 @@ make(const form *f)
                        .p = f->p, .site = 9},
                  .mask = mask_of(f),
                  .keys = kt_bytes(rows * 8),
-                 .key = 0x123456789abc,
+                 .key = kt_bytes(8),
                  .ny = rows * wq,
                  .nlse = f->batch * f->heads * f->seq};
+    *p.key = 0x123456789abc;
     if (f->packed) {
         p.a.ldq = p.a.ldk = p.a.ldv = 3 * wq;
         p.a.ko = wq, p.a.vo = 2 * wq;
@@ -126,7 +127,7 @@ factor(const problem *p, query t, int64_t j)
     if (!(p->a.p > 0))
         return 1;
     uint32_t w[PHILOX_WORDS];
-    philox x = philox_of(p->key, p->keys[t.b * p->a.seq + t.i], p->a.site);
+    philox x = philox_of(*p->key, p->keys[t.b * p->a.seq + t.i], p->a.site);
     philox_block(w, &x, (uint32_t)(j / 4) | (uint32_t)t.h << 20);
     return w[j % 4] < (double)p->a.p * 4294967296.0 ? 0 : 1 / (1 - (double)p->a.p);
 }

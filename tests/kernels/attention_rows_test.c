@@ -114,7 +114,7 @@ run(const rows *r, rt_dtype type, const void *y)
     int64_t bytes[5] = {n * a.heads * a.d * size, n * a.heads * 4, n * a.ldq * size,
                         n * a.ldk * size, n * a.ldv * size};
     a.type = type;
-    at.key = &r->p.key;
+    at.key = r->p.key;
     RUN_TEAMS(&program, s, t)
     {
         for (int i = 0; i < 5; i++)
@@ -270,8 +270,8 @@ TEST(a_batch_without_rows_is_zeros)
 {
     layout l = {{2, 8, 2, 2, 4, false, true, 0, .cap = 0}, RIGHT, false};
     rows r = rows_of(&l);
-    int64_t none[3] = {0};
-    r.at.offsets = none, r.n = 0;
+    int64_t *none = kt_bytes(3 * 8);
+    r.at.offsets = memset(none, 0, 3 * 8), r.n = 0;
     for (int64_t i = 0; i < r.at.rows * r.p.a.ldq; i++)
         r.q[i] = NAN;
     results o = run(&r, RT_F32, NULL);

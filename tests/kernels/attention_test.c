@@ -32,7 +32,7 @@ check_grad(const form *f, const problem *p, void *const y[], void *const lse[])
     double *want_q = kt_doubles(p->nq);
     double *want_k = f->packed ? want_q : kt_doubles(p->nk);
     double *want_v = f->packed ? want_q : kt_doubles(p->nk);
-    rt_attn_at places = {.mask = p->mask, .keys = p->keys, .key = &p->key};
+    rt_attn_at places = {.mask = p->mask, .keys = p->keys, .key = p->key};
     reference_grad(p, want_q, want_k, want_v);
     RUN_TEAMS(&program, s, team)
     {
@@ -58,7 +58,7 @@ TEST(attention_and_its_gradient)
         rt_program program = {0};
         double *want = kt_doubles(p.ny), *want_lse = kt_doubles(p.nlse);
         void *y[KT_TEAMS], *lse[KT_TEAMS];
-        rt_attn_at places = {.mask = p.mask, .keys = p.keys, .key = &p.key};
+        rt_attn_at places = {.mask = p.mask, .keys = p.keys, .key = p.key};
         reference(&p, want, want_lse);
         RUN_TEAMS(&program, s, team)
         {
@@ -88,7 +88,7 @@ TEST(dropped_weights_are_a_share_of_p)
     rt_stream *s = kt_open(&program, 2);
     for (int64_t i = 0; i < p.nq; i++)
         p.q[i] = 0, p.v[i] = 1;
-    rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){.keys = p.keys, .key = &p.key},
+    rt_attention(s, y, lse, p.q, p.k, p.v, &(rt_attn_at){.keys = p.keys, .key = p.key},
                  &p.a, kt_bytes(kt_scratch.attention(&p.a, 2)));
     rt_device_close(s);
     double sum = 0, squares = 0, q = (double)f.p, var = q / (1 - q) / S;
