@@ -75,7 +75,7 @@ open_device(host *h)
     char error[512] = "";
     if (h->opts.threads && h->opts.threads < h->program.threads)
         h->program.threads = (int)h->opts.threads;
-    if (h->opts.threads > h->program.threads)
+    if (rt_unified && h->opts.threads > h->program.threads)
         return rt_fail(
             RT_USER,
             "--threads %lld, but memory was planned for %d\ncompile with efficc "
