@@ -75,7 +75,7 @@ row_losses(chunk c)
 }
 
 /* d logits of type T over the logits: what a thread writes of tile i lies before tile i + 1 of
- * the floats, which the barrier lets nobody write over unread. */
+ * the floats, and the barrier lets nobody write over what others have yet to read. */
 template <class T>
 static __device__ __forceinline__ void
 put_dlogits(float *row, int64_t v, int64_t t, const rtc_softmax &s, float scale)
@@ -108,7 +108,6 @@ row_dlogits(chunk c)
     rtc_softmax s = row_softmax(row, c.v, shared);
     if (threadIdx.x == 0)
         c.losses[r] = on ? rtc_row_loss(s, row[t]) : 0;
-    __syncthreads();
     put_dlogits<T>(row, c.v, t, s, *c.scale);
 }
 
