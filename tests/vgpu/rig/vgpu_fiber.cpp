@@ -23,7 +23,7 @@ asm(".text\n.globl vgpu_switch\n.type vgpu_switch,@function\nvgpu_switch:\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
     ".size vgpu_switch,.-vgpu_switch\n");
 
-#ifdef __SANITIZE_THREAD__
+#ifdef VGPU_TSAN
 extern "C" {
 void *__tsan_create_fiber(unsigned);
 void *__tsan_get_current_fiber();
@@ -83,7 +83,7 @@ give_fiber(Fiber *f)
     free_fibers = f;
 }
 
-#ifdef __SANITIZE_THREAD__
+#ifdef VGPU_TSAN
 
 char tsan_barrier, tsan_block, tsan_warp[32];
 static void *tsan_thread[1024], *tsan_host;

@@ -23,12 +23,12 @@ void begin_fiber(); // called first on a new stack
 
 // Hooks for ThreadSanitizer: each CUDA thread is a fiber of its own for it, and only barriers
 // and __syncwarp order their memory, so that it reports races with the lines of the source.
-#ifdef __SANITIZE_THREAD__
+#ifdef VGPU_TSAN
 extern "C" {
 void __tsan_acquire(void *);
 void __tsan_release(void *);
-void __tsan_read_range(void *, unsigned long);
-void __tsan_write_range(void *, unsigned long);
+void __tsan_read_range(void *, long);
+void __tsan_write_range(void *, long);
 }
 namespace vgpu {
 extern char tsan_barrier, tsan_block, tsan_warp[32];

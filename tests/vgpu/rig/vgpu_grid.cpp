@@ -184,7 +184,7 @@ run_grid(const char *name, dim3 grid, dim3 size, size_t shared, KernelFn kernel,
         static_filled = false;
         if (settings.poison && shared)
             memset(shared_memory, 0xff, shared);
-#ifdef __SANITIZE_THREAD__
+#ifdef VGPU_TSAN
         static_shared(); // no thread's own doing
 #endif
         run_block();

@@ -175,3 +175,12 @@ vgpu_reseed(unsigned long long seed)
     vgpu::init();
     vgpu::settle(seed);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+// Streams and operations live as long as the process.
+extern "C" const char *
+__asan_default_options()
+{
+    return "detect_leaks=0";
+}
+#endif
