@@ -91,6 +91,7 @@ full() {
     row "cases as plain operators" release "--no-recognise all" -R cases_test
     row "cases on one thread" release "--threads 1" -R cases_test
     row "cases on three threads" release "--threads 3" -R cases_test
+    EFFICC_NVCC_CASES=all row "nvcc compiles every case" release "" -R nvcc_test
     if has_fuzzer; then
         row "fuzz targets" fuzz "" -L fuzz
     else
