@@ -312,8 +312,8 @@ rt_train(const rt_job *job, rt_train_state *state, const char **end)
     if (!code)
         code = finish(&l);
     *end = l.end;
-    rt_await(job->run->compute,
-             rt_mark(job->run->compute)); /* of what was taken back */
+    /* what was taken back may still be on its way */
+    rt_await(job->run->compute, rt_mark(job->run->compute));
     for (int i = 0; i < RT_BEGUN; i++)
         rt_staging_free(l.tally[i]);
     free(l.row);
