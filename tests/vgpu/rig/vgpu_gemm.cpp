@@ -10,16 +10,6 @@
 namespace vgpu {
 
 enum { TILE_M = 16, TILE_N = 6 };
-enum { // bits of cublasLtEpilogue_t
-    E_RELU = 2,
-    E_BIAS = 4,
-    E_BIAS_GRAD = 16,
-    E_GELU = 32,
-    E_GELU_GRAD = 64,
-    E_AUX = 128,
-    E_SUM_A = 256,
-    E_SUM_B = 512
-};
 typedef float Vec __attribute__((vector_size(32), aligned(4)));
 
 static float
@@ -161,7 +151,7 @@ run_gemm(const Gemm &g)
                 x = epilogue(g, x, r, j);
                 put((void *)member(g.d, i), g.d.type, j * g.d.ld + r, x);
             }
-        if (g.epilogue & (E_BIAS_GRAD | E_SUM_A | E_SUM_B))
+        if (g.epilogue & E_ANY_BIAS_GRAD)
             bias_grad(g, c);
     }
 }

@@ -5,6 +5,20 @@
 
 namespace vgpu {
 
+enum { // bits of cublasLtEpilogue_t
+    E_RELU = 2,
+    E_BIAS = 4,
+    E_BIAS_GRAD = 16,
+    E_GELU = 32,
+    E_GELU_GRAD = 64,
+    E_AUX = 128,
+    E_SUM_A = 256,
+    E_SUM_B = 512,
+    E_ANY_BIAS_GRAD = E_BIAS_GRAD | E_SUM_A | E_SUM_B,
+    E_ANY_BIAS = E_BIAS | E_ANY_BIAS_GRAD,
+    E_ANY_AUX = E_GELU_GRAD | E_AUX
+};
+
 struct Matrix { // column-major
     const void *at;
     cudaDataType type;

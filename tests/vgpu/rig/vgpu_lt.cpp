@@ -145,11 +145,11 @@ supported(const Gemm &g)
         return "A and B, and C and D, must have one type each: 32F, 16F or 16BF";
     if (g.c.type != g.a.type && g.c.type != CUDA_R_32F)
         return "the result is 32F or of the operands' type";
-    if (g.epilogue & (4 | 16 | 256 | 512) && !known(g.bias_type))
+    if (g.epilogue & E_ANY_BIAS && !known(g.bias_type))
         return "the bias has an unknown type";
-    if (g.batch > 1 && g.epilogue & (16 | 256 | 512))
+    if (g.batch > 1 && g.epilogue & E_ANY_BIAS_GRAD)
         return "gradient of a bias in a batch";
-    if (g.epilogue & (64 | 128) && (g.aux_ld < g.m || g.aux_ld % 8))
+    if (g.epilogue & E_ANY_AUX && (g.aux_ld < g.m || g.aux_ld % 8))
         return "the leading dimension of aux is less than the rows or no multiple of 8";
     return nullptr;
 }
@@ -166,6 +166,8 @@ check_call(const Gemm &g, const Algo *algo, const void *workspace, size_t bytes)
 {
     const Matrix *all[4] = {&g.a, &g.b, &g.c, &g.d};
     for (int i = 0; i < 4; i++) {
+        if (i == 2 && g.beta == 0)
+            continue; // C is not read
         if (!all[i]->at || !aligned(all[i]->at, element_bytes(all[i]->type)))
             return refuse(CUBLAS_STATUS_INVALID_VALUE,
                           "a matrix is NULL or misaligned");
@@ -174,13 +176,13 @@ check_call(const Gemm &g, const Algo *algo, const void *workspace, size_t bytes)
                           "a pointer is aligned worse than the algorithm needs");
         check_pointer("cublasLtMatmul", i, all[i]->at);
     }
-    if (g.epilogue & (4 | 16 | 256 | 512)) {
+    if (g.epilogue & E_ANY_BIAS) {
         if (!g.bias)
             return refuse(CUBLAS_STATUS_INVALID_VALUE,
                           "the epilogue needs a bias pointer");
         check_pointer("cublasLtMatmul bias", 0, g.bias);
     }
-    if (g.epilogue & (64 | 128)) {
+    if (g.epilogue & E_ANY_AUX) {
         if (!g.aux || !aligned(g.aux, 16))
             return refuse(CUBLAS_STATUS_INVALID_VALUE,
                           "the epilogue needs an aux pointer, aligned to 16");
@@ -219,15 +221,16 @@ note_accesses(Op *op, const Gemm &g, void *workspace, size_t bytes)
     op->touches.push_back(access(g.d, g.batch, true));
     if (bytes)
         op->touches.push_back({workspace, bytes, 1, 0, 1, 0, true});
-    bool grad = g.epilogue & (16 | 256 | 512);
-    int64_t length = g.epilogue & 512 ? g.n : g.m;
-    if (grad || g.epilogue & 4)
+    bool grad = g.epilogue & E_ANY_BIAS_GRAD;
+    int64_t length = g.epilogue & E_SUM_B ? g.n : g.m;
+    if (grad || g.epilogue & E_BIAS)
         op->touches.push_back(
             {g.bias, (size_t)length * element_bytes(g.bias_type), 1, 0, 1, 0, grad});
     size_t aux = element_bytes(g.aux_type);
-    if (g.epilogue & (64 | 128))
+    if (g.epilogue & E_ANY_AUX)
         op->touches.push_back({g.aux, (size_t)g.m * aux, (size_t)g.n,
-                               (size_t)g.aux_ld * aux, 1, 0, (g.epilogue & 64) == 0});
+                               (size_t)g.aux_ld * aux, 1, 0,
+                               (g.epilogue & E_GELU_GRAD) == 0});
 }
 
 } // namespace
