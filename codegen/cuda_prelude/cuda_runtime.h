@@ -124,6 +124,7 @@ extern __device__ const uint3 threadIdx, blockIdx;
 extern __device__ const dim3 blockDim, gridDim;
 static constexpr int warpSize = 32;
 
+extern "C" __device__ void *memcpy(void *, const void *, size_t) noexcept;
 __device__ void __syncthreads();
 __device__ int __syncthreads_or(int);
 __device__ int __syncthreads_and(int);

@@ -35,8 +35,11 @@ for program in "${programs[@]}"; do
     read -r case flags <<<"$program"
     out=$dir/$case
     # shellcheck disable=SC2046,SC2086
-    "$efficc" "$cases/$case/model.onnx" $(sizes "$case") $flags --target cuda --no-build --force -o "$out" >"$dir/said" 2>&1
-    result $? "$program: efficc" || { cat "$dir/said"; continue; }
+    if ! "$efficc" "$cases/$case/model.onnx" $(sizes "$case") $flags --target cuda --no-build --force -o "$out" >"$dir/said" 2>&1; then
+        result 1 "$program: efficc"
+        tail -n 5 "$dir/said"
+        continue
+    fi
     goal=../trainer
     if [ ! -e "$1/libefficc_rt_cuda.a" ]; then
         goal="step.o kernels.o"
@@ -45,9 +48,9 @@ for program in "${programs[@]}"; do
     # shellcheck disable=SC2086
     make -s -C "$out/src" NVCC="$nvcc" CFLAGS="-Wextra -Werror" ARCH="-gencode arch=compute_90,code=sm_90" \
         NVFLAGS="-std=c++17 -O3 -Xcompiler -Wall,-Wextra -Werror all-warnings" $goal >"$dir/said" 2>&1
-    result $? "$program: nvcc" || head -n 20 "$dir/said"
+    result $? "$program: nvcc"
     check "$program: nothing is said" [ ! -s "$dir/said" ]
-    head -n 5 "$dir/said"
+    head -n 20 "$dir/said"
     trainer=$out/trainer
     [ "${last:-}" ] || last=$trainer
 done
