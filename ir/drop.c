@@ -6,6 +6,7 @@
  *
  *     x [B,S,*]     %keys                     x [B,*] or [B,1,*]: those of position 0
  *     x [rows,*]    %keys at %row             x [B*S,*]   %keys, reshaped
+ *     x [sup,*]     those at %sup
  *     x [B,H,S,*]   %keys + h 2^44            x [B*H,S,*] the same, reshaped
  */
 #include <string.h>
@@ -68,12 +69,27 @@ of_heads(ir_builder *b, ir_value *keys, int64_t n)
     return ir_ew2(b, IR_OP_add, "keys", keys, p->value);
 }
 
+/* keys [B,S] at the rows of a list that the host fills: of computed ones, of supervised ones. */
+static ir_value *
+listed(ir_builder *b, ir_value *keys, ir_sym list)
+{
+    ir_attr axis = ir_attr_i(IR_ATTR_axis, 0);
+    ir_value *arg[2] = {
+        as(b, keys, 1, (int64_t[]){keys->type->dim[0] * keys->type->dim[1]}),
+        input(b->m, "row")};
+    arg[0] = ir_emit(b, IR_OP_gather, "keys", 2, arg, 1, &axis, NULL);
+    if (list == IR_ROWS)
+        return arg[0];
+    arg[1] = input(b->m, "sup");
+    return ir_emit(b, IR_OP_gather, "keys", 2, arg, 1, &axis, NULL);
+}
+
 /* How rows of x are told apart. */
 typedef enum rows {
     OTHERS,
     TOKENS,   /* [B,S,*] */
     FLAT,     /* [B*S,*] */
-    COMPUTED, /* [rows,*] */
+    COMPUTED, /* [rows,*], [sup,*] */
     SAMPLES,  /* [B,*], [B,1,*] */
     HEADS     /* [B,H,S,*], [B*H,S,*] */
 } rows;
@@ -85,7 +101,7 @@ rows_of(const ir_value *keys, const ir_type *x, int64_t *heads)
     int n = x->rank - 1;
     const int64_t *d = x->dim;
     if (n == 1 && x->sym[0])
-        return x->sym[0] == IR_ROWS ? COMPUTED : OTHERS;
+        return COMPUTED;
     if (n == 2 && d[0] == batch && d[1] == seq)
         return TOKENS;
     if ((n == 1 || (n == 2 && d[1] == 1)) && d[0] == batch)
@@ -109,9 +125,9 @@ ir_drop_keys_fit(const ir_value *keys, const ir_type *x)
 ir_value *
 ir_drop_keys_of(ir_builder *b, ir_value *keys, const ir_type *x)
 {
-    int64_t batch = keys->type->dim[0], seq = keys->type->dim[1], heads = 0;
+    int64_t batch = keys->type->dim[0], heads = 0;
     const ir_type *first = ir_type_get(b->m->ctx, IR_I64, 2, (int64_t[]){batch, 1});
-    ir_attr axis[2] = {ir_attr_i(IR_ATTR_axis, 0), ir_attr_i(IR_ATTR_axis, 1)};
+    ir_attr axis = ir_attr_i(IR_ATTR_axis, 1);
     int n = x->rank - 1;
     switch (ir_drop_keys_fit(keys, x) ? rows_of(keys, x, &heads) : OTHERS) {
     case TOKENS:
@@ -119,11 +135,9 @@ ir_drop_keys_of(ir_builder *b, ir_value *keys, const ir_type *x)
     case FLAT:
         return as(b, keys, n, x->dim);
     case COMPUTED:
-        keys = as(b, keys, 1, (int64_t[]){batch * seq});
-        return ir_emit(b, IR_OP_gather, "keys", 2,
-                       (ir_value *[]){keys, input(b->m, "row")}, 1, axis, NULL);
+        return listed(b, keys, x->sym[0]);
     case SAMPLES:
-        keys = ir_emit(b, IR_OP_slice, "keys", 1, &keys, 1, axis + 1, first);
+        keys = ir_emit(b, IR_OP_slice, "keys", 1, &keys, 1, &axis, first);
         return as(b, keys, n, x->dim);
     case HEADS:
         return as(b, of_heads(b, keys, heads), n, x->dim);

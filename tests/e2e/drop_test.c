@@ -173,9 +173,12 @@ TEST(padding_may_be_left_out)
 {
     static const char *const flags[] = {
         CASES "/bert-legacy17/model.onnx --dropout 0.3 " BERT,
-        CASES "/gpt2-legacy17/model.onnx --lora-r 2 --lora-dropout 0.4 " GPT2,
+        CASES
+        "/gpt2-legacy17/model.onnx --lora-targets all-linear --lora-dropout 0.4 " GPT2,
+        CASES
+        "/bert-legacy17/model.onnx --lora-targets all-linear --lora-dropout 0.4 " BERT,
         TRAINING " " BERT};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const char *dir = folder(i == 1 ? "gpt2-legacy17" : "bert-legacy17");
         double loss[2][STEPS];
         NEED(compile(dir, "rows", flags[i]));
