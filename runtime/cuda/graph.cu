@@ -87,7 +87,8 @@ capture(rt_run *run, rt_part part)
 {
     cudaGraph_t graph;
     cudaStream_t stream = run->compute->stream;
-    RT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    /* relaxed: a first launch may load its kernel, which stricter modes could refuse */
+    RT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     enqueue(run, part);
     RT_CUDA(cudaStreamEndCapture(stream, &graph));
     return graph;
