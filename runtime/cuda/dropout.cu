@@ -19,7 +19,7 @@ drop(T *y, const T *x, const int64_t *keys, const int64_t *key, rt_drop d)
         for (int64_t u = rtc_unit(); u * WORDS < d.cols; u += rtc_unit_step()) {
             int64_t c = u * WORDS, i = r * d.cols + c;
             int n = d.cols - c < WORDS ? (int)(d.cols - c) : WORDS;
-            pack v;
+            pack v, to;
             if (WIDE)
                 v = *(const pack *)(x + i);
             else
@@ -27,13 +27,13 @@ drop(T *y, const T *x, const int64_t *keys, const int64_t *key, rt_drop d)
                     v.at[k] = x[i + (k < n ? k : 0)];
             philox_four(w, &at, philox_group(c, 0));
             for (int k = 0; k < WORDS; k++)
-                v.at[k] = rtc_as<T>(w[k] < below ? 0.0f : rtc_float(v.at[k]) * scale);
+                to.at[k] = rtc_as<T>(w[k] < below ? 0.0f : rtc_float(v.at[k]) * scale);
             if (WIDE)
-                *(pack *)(y + i) = v;
+                ((pack *)y)[i / WORDS] = to;
             else
                 for (int k = 0; k < WORDS; k++)
                     if (k < n)
-                        y[i + k] = v.at[k];
+                        y[i + k] = to.at[k];
         }
     }
 }

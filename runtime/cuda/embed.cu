@@ -120,7 +120,8 @@ places_of(unsigned (*count)[DIGITS], unsigned *start)
 }
 
 /* One pass of a radix sort: to [rows] = from [rows], or 0, 1, .. where it is NULL, by the digit
- * at `shift` of their ids; equal ones stay in order. A warp has `per` neighbours. */
+ * at `shift` of their ids; equal ones stay in order. A warp has `per` neighbours.
+ * The ballots let lanes meet, but only barriers make them see what others stored. */
 static __device__ __forceinline__ void
 sort_by_digit(unsigned *to, const unsigned *from, const int64_t *ids, int64_t rows,
               int shift, unsigned (*count)[DIGITS], unsigned *start)

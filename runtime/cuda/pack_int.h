@@ -11,10 +11,7 @@
 
 #include "cuda_int.h"
 
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) rtc_pack {
-    T at[N];
-};
+template <class T, int N> using rtc_pack = rt_pack<T, N>;
 
 /* Elements of T that 16 bytes hold. */
 template <class T> struct rtc_width {

@@ -63,8 +63,8 @@ turn(turns both, const float *cos, const float *sin)
                 u.at[e] = rtc_as<T>(fmaf(a, cu.at[e], to_u));
                 v.at[e] = rtc_as<T>(fmaf(b, cv.at[e], to_v));
             }
-            *(pack *)(y + first) = u;
-            *(pack *)(y + first + half) = v;
+            ((pack *)y)[first / N] = u;
+            ((pack *)y)[(first + half) / N] = v;
         }
     }
 }

@@ -39,11 +39,6 @@ rt_thread()
 
 /* ---- memory ---- */
 
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) rt_pack {
-    T at[N];
-};
-
 template <int N, class T>
 static __device__ __forceinline__ rt_pack<T, N>
 rt_load(const T *x)

@@ -44,4 +44,10 @@ rtc_as<__half>(float x)
     return __float2half_rn(x);
 }
 
+/* Neighbouring elements that one access of memory takes. */
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) rt_pack {
+    T at[N];
+};
+
 #endif

@@ -70,7 +70,7 @@ TEST(running_sums)
         int64_t *x = kt_bytes(total * 8), *want = kt_bytes(total * 8), *y[KT_TEAMS];
         uint32_t seed = 3;
         for (int64_t k = 0; k < total; k++) {
-            x[k] = ((int64_t)kt_random(&seed) - (1 << 23)) << 20;
+            x[k] = ((int64_t)kt_random(&seed) - (1 << 23)) * (1 << 20);
             want[k] = x[k] + (k / inner % n ? want[k - inner] : 0);
         }
         rt_program program = {0};
