@@ -106,6 +106,18 @@ with_seed(int seed, Env env = {})
     return env;
 }
 
+// A write into a canary; AddressSanitizer sees it before the rig does.
+inline void
+check_canary(const Program &program, const char *text, const Env &env = {})
+{
+#ifdef __SANITIZE_ADDRESS__
+    (void)text;
+    check_ends(program, 1, "AddressSanitizer", env);
+#else
+    check_ends(program, RULE, text, env);
+#endif
+}
+
 // All seeds leave the same bits in out, and no race.
 template <class T>
 void

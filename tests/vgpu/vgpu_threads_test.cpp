@@ -156,12 +156,12 @@ TEST(shared_memory_begins_as_nan)
 
 TEST(a_write_behind_shared_memory_is_found)
 {
-    check_ends(
+    check_canary(
         [] {
             RT_LAUNCH(run_over, dim3(1), dim3(64), 64 * 4, stream(), 1);
             OK(cudaDeviceSynchronize());
         },
-        RULE, "behind the end of dynamic shared memory");
+        "behind the end of dynamic shared memory");
 }
 
 TEST(limits_of_a_launch)
