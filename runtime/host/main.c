@@ -321,11 +321,12 @@ summarise(host *h, int code)
     int64_t peak = rt_peak_rss(), device = h->job.memory;
     rt_text end = {0};
     rt_put_json(&end, h->end ? h->end : code ? "failed" : "done");
-    rt_log_value row[] = {RT_LOG_NUMBER("peak_rss_bytes", (double)peak),
+    rt_log_value row[] = {RT_LOG_NUMBER("device_bytes", (double)device),
+                          RT_LOG_NUMBER("peak_rss_bytes", (double)peak),
                           RT_LOG_NUMBER("planned_bytes", (double)h->planned),
                           RT_LOG_NUMBER("total_seconds", seconds),
                           {"end", 0, end.s}};
-    rt_log_row(&h->log, 4, row);
+    rt_log_row(&h->log, device ? 5 : 4, device ? row : row + 1);
     free(end.s);
     if (!code)
         rt_say("done", "%.1f s, %s memory %s (planned %s)", seconds,
