@@ -116,12 +116,12 @@ enum { N = 4, PARAMS = 48, CHUNK = 8192 };
 typedef rtc_pack<float, N> floats;
 
 typedef struct place {
-    int64_t at, n;      /* elements: in the unit's buffers */
-    int64_t image;      /* bytes into its images; -1: none */
-    int32_t first;      /* of its blocks */
-    rt_dtype low;       /* of its image */
-    float shift;        /* it is PyTorch's parameter + shift */
-    bool matrix, packs; /* rank >= 2; it and its image lie so that packs can be taken */
+    int64_t at, n;         /* elements: in the unit's buffers */
+    int64_t image;         /* bytes into its images; -1: none */
+    int64_t first;         /* of its blocks */
+    int64_t matrix, packs; /* is rank >= 2? can it and its image be taken in packs? */
+    rt_dtype low;          /* of its image */
+    float shift;           /* it is PyTorch's parameter + shift */
 } place;
 
 typedef struct update {
@@ -243,7 +243,8 @@ static __global__ void
 update_params(const __grid_constant__ update u)
 {
     __shared__ factors f;
-    int block = blockIdx.x, i = 0;
+    int64_t block = blockIdx.x;
+    int i = 0;
     if (!isfinite(*u.coef))
         return;
     while (i + 1 < u.n && u.param[i + 1].first <= block)
@@ -252,7 +253,7 @@ update_params(const __grid_constant__ update u)
     if (threadIdx.x == 0)
         f = factors_of(u, q);
     __syncthreads();
-    int64_t at = (int64_t)(block - q.first) * CHUNK, end = min(at + CHUNK, q.n);
+    int64_t at = (block - q.first) * CHUNK, end = min(at + CHUNK, q.n);
     int64_t packs = q.packs ? (end - at) / N : 0, rest = at + packs * N;
     for (int64_t k = threadIdx.x; k < packs; k += THREADS)
         step<N>(u, q, f, at + k * N);
@@ -269,7 +270,7 @@ place_of(const rt_param *q, int64_t blocks, const char *images)
     x.at = q->offset / (int64_t)sizeof(float);
     x.n = q->n;
     x.image = image ? q->image : -1;
-    x.first = (int32_t)blocks;
+    x.first = blocks;
     x.low = q->image_dtype;
     x.shift = q->shift;
     x.matrix = q->rank >= 2;
