@@ -1,5 +1,6 @@
 /* cg_agree.h -- runs a module as a generated program and in the interpreter: every result,
- * gradient and updated parameter must agree.
+ * gradient and updated parameter must agree. AGREE_NVCC in the environment: the program is
+ * for a GPU, which that compiler serves.
  */
 #ifndef EFFICC_CG_AGREE_H
 #define EFFICC_CG_AGREE_H
@@ -53,7 +54,10 @@ rig_open(rig *r, const trial *t)
     r->cfg.unpad =
         strstr(t->text, "sizes.rows") != NULL; /* it has rows, or stays as it is */
     said_open(&r->s);
-    r->cfg.threads = 2;
+    r->cfg.nvcc = getenv("AGREE_NVCC");
+    r->cfg.target = r->cfg.nvcc ? "cuda" : "cpu";
+    r->cfg.threads = r->cfg.nvcc ? 0 : 2;
+    r->cfg.align = r->cfg.nvcc ? 4096 : 0;
     r->cfg.argv_run = "test";
     r->cfg.cflags = "-O1 -march=native -Wextra -Wpedantic -Wshadow -Werror";
     r->s.ctx->cfg = &r->cfg;
