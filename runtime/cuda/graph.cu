@@ -3,8 +3,9 @@
  * Before the first step every part is captured: micro() and eval() once for each pair of
  * sizes that can occur, update() once. A capture runs nothing; the first round of them only
  * tells gemm_lt.cu which products there are, so that it can measure their algorithms, and is
- * thrown away. A step is then one launch a micro-batch and one for the update, and what
- * differs from step to step is in memory: inputs, and rtc_hyper.
+ * thrown away. Graphs of eval(), which not every run needs, are made at their first use. A
+ * step is then one launch a micro-batch and one for the update, and what differs from step to
+ * step is in memory: inputs, and rtc_hyper.
  *
  * A graph of micro() ends by adding its loss to the tally, one of update() by noting norm and
  * loss scaler there and whether all that follows must halt.
@@ -135,7 +136,8 @@ make_all(rt_run *run, bool keep)
             rt_set_sizes(run, at);
             if (trains)
                 make(run, RT_MICRO, keep ? &g->micro[i][k] : NULL);
-            make(run, RT_EVAL, keep ? &g->eval[i][k] : NULL);
+            if (!keep)
+                make(run, RT_EVAL, NULL);
         }
     if (trains)
         make(run, RT_UPDATE, keep ? &g->update : NULL);
@@ -211,6 +213,10 @@ rt_execute(rt_run *run, rt_part part)
                                                : g->eval[i][k];
     if (part == RT_UPDATE)
         send_hyper(run);
+    if (part == RT_EVAL && !graph) {
+        make(run, part, &g->eval[i][k]);
+        graph = g->eval[i][k];
+    }
     if (run->check && part == RT_MICRO)
         enqueue(run, part);
     else
