@@ -8,6 +8,7 @@
  * last sample, which are a sample of their own without keys.
  */
 #include "attention_int.h"
+#include "cudnn_int.h"
 
 typedef struct attn_rows { /* of a thread: its two rows of the warp's 16 */
     int i[2], floor[2];
@@ -195,7 +196,9 @@ extern "C" void
 rt_attention(rt_stream *s, void *y, float *lse, const void *q, const void *k,
              const void *v, const rt_attn_at *at, const rt_attn *a, void *scratch)
 {
-    (void)scratch;
+    rtc_attn_call call = {*a, *at, y, lse, q, k, v, NULL, NULL, NULL, NULL, scratch};
+    if (rtc_dnn_attention(s, &call))
+        return;
 #define RUN(T, D, MMA) start<T, D, MMA>(s, y, lse, q, k, v, at, a)
     ATTN_BY_TYPE(a->type, a->d, RUN);
 #undef RUN

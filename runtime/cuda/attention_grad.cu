@@ -13,6 +13,7 @@
  * columns.
  */
 #include "attention_int.h"
+#include "cudnn_int.h"
 
 template <class T> struct operands { /* of one head */
     T *dq, *dk, *dv;
@@ -264,6 +265,10 @@ rt_attention_grad(rt_stream *s, void *dq, void *dk, void *dv, const void *dy,
                   const float *lse, const rt_attn_at *at, const rt_attn *a,
                   void *scratch)
 {
+    rtc_attn_call call = {*a, *at, (void *)y, (float *)lse, q,  k,
+                          v,  dy,  dq,        dk,           dv, scratch};
+    if (rtc_dnn_attention(s, &call))
+        return;
     bool wide = attn_wide(q, a->type, a->ldq, a->qo, a->qs, a->d) &&
                 attn_wide(k, a->type, a->ldk, a->ko, a->ks, a->d) &&
                 attn_wide(v, a->type, a->ldv, a->vo, a->vs, a->d);

@@ -1,19 +1,74 @@
-/* attention_scratch.c -- scratch space of the CUDA device's attention; part of efficc, too. */
+/* attention_scratch.c -- scratch space of the CUDA device's attention; part of efficc, too.
+ *
+ * Space is for whichever does it, cuDNN or our own kernels: what a machine has is known when the
+ * trainer starts. cuDNN's workspace is asked for before there is a plan of it: 256 bytes, some KB
+ * of rows, and for the gradient of fewer key heads dk and dv of every query head; that is what
+ * cuDNN 9.19 wants for sm_90. A plan that wants more isn't used.
+ */
 #include "scratch.h"
 
-enum { MOST_D = 256 }; /* largest head that fits into shared memory */
+enum {
+    MOST_D = 256,     /* largest head that fits into shared memory */
+    MOST_D_DNN = 128, /* and that cuDNN's gradients are made for everywhere */
+    PIECE = 8,        /* elements that are loaded at once */
+    SPARE = 1 << 20
+};
+
+bool
+rtc_dnn_serves(const rt_attn *a)
+{
+    int64_t all[] = {a->d,  a->ldq, a->ldk, a->ldv, a->qo,
+                     a->ko, a->vo,  a->qs,  a->ks,  a->vs};
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
+        if (all[i] % PIECE)
+            return false;
+    return (a->type == RT_BF16 || a->type == RT_F16) && a->d <= MOST_D_DNN &&
+           !a->window && !(a->softcap > 0) && !(a->p > 0) && a->seq > 1;
+}
+
+static int64_t
+part(int64_t *bytes, int64_t n)
+{
+    int64_t at = *bytes;
+    *bytes += (n + RTC_ALIGN - 1) / RTC_ALIGN * RTC_ALIGN;
+    return at;
+}
+
+rtc_dnn_space
+rtc_dnn_layout(const rt_attn *a, bool grad)
+{
+    rtc_dnn_space s = {0};
+    int64_t rows = a->batch * a->seq, heads = rows * a->heads, f = sizeof(float);
+    s.lengths = part(&s.bytes, a->batch * (int64_t)sizeof(int32_t));
+    s.offsets =
+        part(&s.bytes, RTC_DNN_OFFSETS * (a->batch + 1) * (int64_t)sizeof(int64_t));
+    s.bias = part(&s.bytes, rows * f);
+    if (grad) {
+        s.lse = part(&s.bytes, heads * f);
+        s.delta = part(&s.bytes, heads * f);
+        s.sum_dq = part(&s.bytes, heads * a->d * f);
+    }
+    s.most = SPARE + (grad && a->heads != a->kv_heads ? 2 * heads * a->d * 2 : 0);
+    s.workspace = part(&s.bytes, s.most);
+    return s;
+}
 
 int64_t
 rtc_attention_scratch(const rt_attn *a, int threads)
 {
     (void)threads;
-    return a->d <= MOST_D ? 0 : -1;
+    if (a->d > MOST_D)
+        return -1;
+    return rtc_dnn_serves(a) ? rtc_dnn_layout(a, false).bytes : 0;
 }
 
-/* delta [rows, heads] */
+/* Of our own kernels: delta [rows, heads]. */
 int64_t
 rtc_attention_grad_scratch(const rt_attn *a, int threads)
 {
     (void)threads;
-    return a->d <= MOST_D ? a->batch * a->seq * a->heads * (int64_t)sizeof(float) : -1;
+    if (a->d > MOST_D)
+        return -1;
+    return rtc_dnn_serves(a) ? rtc_dnn_layout(a, true).bytes
+                             : a->batch * a->seq * a->heads * (int64_t)sizeof(float);
 }

@@ -17,6 +17,7 @@ extern "C" {
 typedef struct rtc_gemms rtc_gemms;   /* descriptors and algorithms, gemm_lt.cu */
 typedef struct rtc_graphs rtc_graphs; /* of the program's parts, graph.cu */
 typedef struct rtc_comm rtc_comm;     /* between ranks, comm.cu */
+typedef struct rtc_dnn rtc_dnn;       /* attention by cuDNN, cudnn_attention.cu */
 
 /* rt_hyper and what follows from it, as kernels of an update read it; uploaded before each. */
 typedef struct rtc_hyper {
@@ -36,8 +37,9 @@ struct rt_stream {
     int at[RT_NSYMS]; /* sizes of the micro-batch: indices into program->size */
     rtc_gemms *gemms;
     rtc_graphs *graphs;
+    rtc_dnn *dnn;   /* NULL: no attention was asked for */
     rtc_comm *comm; /* NULL: one rank */
-    char *device; /* rt_run.device once rt_prepare() ran: the parts below lie in it */
+    char *device;   /* rt_run.device once rt_prepare() ran: the parts below lie in it */
     rt_tally *tally;
     rtc_hyper *hyper; /* device */
     double *
@@ -150,5 +152,17 @@ bool rtc_gemms_open(rt_stream *, char *error, size_t n);
 void rtc_gemms_close(rt_stream *);
 /* Measures the algorithms of all products that were asked for while the stream was captured. */
 bool rtc_gemms_measure(rt_stream *, char *error, size_t n);
+
+/* ---- attention by cuDNN (cudnn_attention.cu) ---- */
+
+/* Does what our own kernels would do; false: they have to. Before rtc_dnn_prepare() it only takes
+ * down what is asked for. */
+struct rtc_attn_call;
+bool rtc_dnn_attention(rt_stream *, const struct rtc_attn_call *);
+/* Loads cuDNN, makes plans of all attentions that were asked for, and tries them. */
+void rtc_dnn_prepare(rt_stream *);
+void rtc_dnn_close(rt_stream *);
+/* "; attention by cuDNN 9.19"; nothing before rtc_dnn_prepare(), or without attention. */
+void rtc_dnn_text(const rt_stream *, char *text, size_t n);
 
 #endif

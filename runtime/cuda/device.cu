@@ -152,6 +152,7 @@ rt_device_close(rt_stream *s)
     rtc_comm_close(s);
     if (s->gemms)
         rtc_gemms_close(s);
+    rtc_dnn_close(s);
     for (int i = 0; i < RTC_MARKS && s->event[i]; i++)
         RT_CUDA(cudaEventDestroy(s->event[i]));
     cudaStream_t stream[] = {s->stream, s->gather, s->scatter};
@@ -173,6 +174,8 @@ rt_device_text(const rt_stream *s, char *text, size_t n)
                         s->card.minor, (double)s->card.totalGlobalMem / 1e9);
     if (used > 0 && (size_t)used < n)
         rtc_graphs_text(s, text + used, n - (size_t)used);
+    size_t all = strlen(text);
+    rtc_dnn_text(s, text + all, n - all);
 }
 
 void

@@ -196,6 +196,7 @@ rt_prepare(rt_run *run, char *error, size_t n)
     make_all(run, false);
     if (!rtc_gemms_measure(s, error, n))
         return false;
+    rtc_dnn_prepare(s);
     make_all(run, true);
     set_largest(run);
     return true;

@@ -41,6 +41,21 @@ int64_t rtc_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
 
 int64_t rtc_attention_scratch(const rt_attn *, int threads);
 int64_t rtc_attention_grad_scratch(const rt_attn *, int threads);
+/* Scratch of an attention by cuDNN: offsets in bytes. */
+enum { RTC_DNN_OFFSETS = 5 }; /* of q, k, v, y, lse */
+typedef struct rtc_dnn_space {
+    int64_t lengths;         /* int32 [batch] */
+    int64_t offsets;         /* int64 [RTC_DNN_OFFSETS, batch + 1] */
+    int64_t bias;            /* float [batch, seq] */
+    int64_t lse, delta;      /* float [batch, heads, seq] */
+    int64_t sum_dq;          /* float [batch, heads, seq, d] */
+    int64_t workspace, most; /* of cuDNN, and its bytes */
+    int64_t bytes;
+} rtc_dnn_space;
+/* Has cuDNN attention of this kind? */
+bool rtc_dnn_serves(const rt_attn *);
+rtc_dnn_space rtc_dnn_layout(const rt_attn *, bool grad);
+
 /* Scratch of an embedding's gradient: offsets in bytes; embed.cu says what for. */
 enum { RTC_EMBED_CHUNK = 32 };
 typedef struct rtc_embed_space {
