@@ -43,9 +43,10 @@ look_at(const rt_run *run, const rt_data *d)
     int64_t rows = p->batch, most = rows * (d->row_labels ? 1 : p->seq);
     for (int k = RT_ROWS; k <= RT_SUP && !d->row_labels; k++)
         most = p->nsize[k] ? run->size[k] : most; /* RT_SUP, if there are sizes of it */
+    int64_t columns = p->labels ? p->labels : p->vocab; /* of prob */
     bool values = p->eval_value_at >= 0;
     return (seen){.value = result(run, p->eval_value_at, rows * p->labels, 4),
-                  .prob = result(run, p->eval_prob_at, most * p->labels, 4),
+                  .prob = result(run, p->eval_prob_at, most * columns, 4),
                   .loss = result(run, p->eval_row_loss_at, values ? rows : most, 4),
                   .pred = result(run, p->eval_pred_at, most, 8)};
 }

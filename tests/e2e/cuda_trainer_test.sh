@@ -4,7 +4,7 @@
 # said where there is no GPU or not enough memory.
 set -eu
 build=$1
-case=$PWD/tests/cases/minilm-legacy17
+cases=$PWD/tests/cases
 . "$(dirname "$0")/../counts.sh"
 if ! [ -x "$build/vgpu-nvcc" ] || ! [ -f "$build/libefficc_rt_vgpu.a" ]; then
     echo "no virtual GPU in this build"
@@ -54,59 +54,70 @@ while [ $i -lt 26 ]; do
 done >rows.jsonl
 head -n 10 rows.jsonl >dev.jsonl
 
-for target in cpu cuda; do
-    set -- --target $target
-    [ $target = cpu ] || set -- "$@" --nvcc "$build/vgpu-nvcc"
-    "$build/efficc" "$case/model.onnx" --task seq-cls --num-labels 2 --fp32 --batch 4 --seq 8 "$@" -o $target >log 2>&1 ||
-        { cat log; result 1 "a trainer for $target"; counts; exit 1; }
-done
+make() # DIR CASE OPTIONS..: trainers DIR_cpu and DIR_cuda
+{
+    name=$1 model=$cases/$2/model.onnx
+    shift 2
+    "$build/efficc" "$model" --fp32 --batch 4 --seq 8 "$@" --target cpu -o "${name}_cpu" >log 2>&1 &&
+        "$build/efficc" "$model" --fp32 --batch 4 --seq 8 "$@" --target cuda --nvcc "$build/vgpu-nvcc" \
+            -o "${name}_cuda" >log 2>&1 || { cat log; result 1 "trainers of $model"; counts; exit 1; }
+}
+predictions() # NAME DATA OPTIONS..: the same labels of every row
+{
+    name=$1 data=$2
+    shift 2
+    for target in cpu cuda; do
+        code=0
+        VGPU_RACE=1 "${name}_$target/trainer" --predict "$data" "$@" >$target.rows 2>log || code=$?
+        check "predictions of ${name}_$target: 0, not $code" [ "$code" = 0 ]
+        cut -d'"' -f3 $target.rows >$target.labels
+    done
+    check "the same labels of $name" cmp -s cpu.labels cuda.labels
+    check "of every row" [ "$(wc -l <cuda.labels)" = "$(wc -l <"$data")" ]
+}
+make cls minilm-legacy17 --task seq-cls --num-labels 2
 
-train host cpu --eval-data dev.jsonl
+train host cls_cpu --eval-data dev.jsonl
 check "the processor's run ends with 0, not $code" [ "$code" = 0 ]
-VGPU_RACE=1 train whole cuda --eval-data dev.jsonl --save-strategy steps --save-steps 5
+VGPU_RACE=1 train whole cls_cuda --eval-data dev.jsonl --save-strategy steps --save-steps 5
 check "without races: 0, not $code" [ "$code" = 0 ]
 check "the losses of the processor" near host whole loss 1e-5
 check "its norms" near host whole grad_norm 1e-4
 check "its evaluation" near host whole eval_loss 1e-4
 check "says which device and how many graphs" says "device    virtual GPU, sm_90"
 for seed in 1 2 3; do
-    VGPU_SEED=$seed train "seed$seed" cuda --save-strategy no
+    VGPU_SEED=$seed train "seed$seed" cls_cuda --save-strategy no
     check "order $seed gives the same weights" same_results "seed$seed" whole
 done
 
 mkdir part
 cp -r whole/checkpoint-10 part
 cp whole/log.jsonl part
-VGPU_RACE=1 train part cuda --eval-data dev.jsonl --save-strategy steps --save-steps 5 \
+VGPU_RACE=1 train part cls_cuda --eval-data dev.jsonl --save-strategy steps --save-steps 5 \
     --resume-from-checkpoint part/checkpoint-10
 check "a run goes on: 0, not $code" [ "$code" = 0 ]
 check "and ends as the undisturbed one" same_results part whole
 
-for target in cpu cuda; do
-    code=0
-    VGPU_RACE=1 $target/trainer --predict dev.jsonl --init-tensors whole/model.safetensors >$target.rows 2>log || code=$?
-    check "predictions of $target: 0, not $code" [ "$code" = 0 ]
-done
-cut -d'"' -f3 cpu.rows >a
-cut -d'"' -f3 cuda.rows >b
-check "the same labels" cmp -s a b
-check "of every row" [ "$(wc -l <b)" = 10 ]
+predictions cls dev.jsonl --init-tensors whole/model.safetensors
+sed 's/, "labels".*/}/' dev.jsonl >text.jsonl
+make lm gemma2-legacy17 # whose probabilities are all there
+predictions lm text.jsonl
 
-VGPU_RACE=1 train broken cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no
+VGPU_RACE=1 train broken cls_cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no
 check "a step that is not finite ends with 1, not $code" [ "$code" = 1 ]
 check "says which op" says "first result that is not finite: "
 check "and names the rows" says " of rows.jsonl"
-VGPU_RACE=1 train skipping cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no --on-nonfinite skip
+VGPU_RACE=1 train skipping cls_cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no --on-nonfinite skip
 check "or is skipped" says "is not finite; first: "
-VGPU_RACE=1 train recorded cuda --max-steps 2 --global-batch-size 4 --record-step record
+VGPU_RACE=1 train recorded cls_cuda --max-steps 2 --global-batch-size 4 --record-step record
 check "a step is recorded: 0, not $code" [ "$code" = 0 ]
 check "to its end" grep -aq "number end f64" record
 
-VGPU_MEMORY=1000000 train small cuda
+VGPU_MEMORY=1000000 train small cls_cuda
 check "too little memory ends with 1, not $code" [ "$code" = 1 ]
 check "says how much is needed" says "of device memory, but 1.0 MB are free"
 check "and for what" says "the largest are: activations"
-VGPU_DEVICES=0 train none cuda
+VGPU_DEVICES=0 train none cls_cuda
 check "no GPU ends with 1, not $code" [ "$code" = 1 ]
 check "says what to do" says "--target cpu"
 counts
