@@ -2,8 +2,9 @@
  *
  * All memory of the program on its device is one allocation: class by class (weights,
  * gradients, optimizer state, ..) the buffers of all units, then the arena, the inputs and what
- * the device's part wants; run->base[class][unit] points into it. base.safetensors is read straight to its place, so no tensor is in memory twice; in the
- * order of the file, so that its hash is known when all is read.
+ * the device's part wants; run->base[class][unit] points into it. base.safetensors is read
+ * straight to its place, or through small pieces where the host can't address it, so no tensor
+ * is in memory twice; in the order of the file, so that its hash is known when all is read.
  */
 #include "host_int.h"
 
