@@ -311,7 +311,7 @@ static void
 as_product(cg_cost *c, const ir_op *op, int64_t size)
 {
     c->work = CG_PRODUCT;
-    c->low = ir_is_low(op->arg[0]->type->dtype);
+    c->low = ir_is_low(op->arg[op->code == IR_OP_linear_add]->type->dtype);
     c->size = size;
 }
 
@@ -331,7 +331,9 @@ cs_product(pricing *p, const ir_op *op, const rule *r)
     cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
                           2 * count(y) * (double)k);
     as_product(c, op, least(n, least(m, k)));
-    if (op->code == IR_OP_linear && op->narg > 2 && ir_is_low(y->type->dtype))
+    bool bias = (op->code == IR_OP_linear && op->narg > 2) ||
+                (op->code == IR_OP_linear_add && op->narg > 3);
+    if (bias && ir_is_low(y->type->dtype))
         c->kernels = 2; /* the bias is rounded to the type of the result */
     if (of_adapter(op))
         c->kind = CG_LORA;
