@@ -79,9 +79,12 @@ same_layouts(const rt_program *p)
 static bool
 find_card(rt_stream *s, char *error, size_t n)
 {
-    int cards = 0;
     char why[400];
+    int cards = 0, driver = 0;
     cudaError_t e = cudaGetDeviceCount(&cards);
+    if (e == cudaErrorInsufficientDriver &&
+        cudaDriverGetVersion(&driver) == cudaSuccess && !driver)
+        return refuse(error, n, "no GPU can be used: there is no NVIDIA driver", "");
     if (e != cudaSuccess)
         return refuse(error, n, "no GPU can be used: ", cudaGetErrorString(e));
     if (!cards)
