@@ -215,6 +215,15 @@ fits(ef_ctx *ctx, const char *src, const char *said)
     return cg_cuda_limits(ctx, said, source, &launch);
 }
 
+/* How there will be a runtime for CUDA. */
+static void
+hint_runtime(ef_ctx *ctx)
+{
+    ef_hint(ctx, "set CUDA_HOME to a toolkit and build efficc again (cmake "
+                 "-DEFFICC_CUDA=ON); --target cpu needs none; --no-build leaves the "
+                 "sources");
+}
+
 static bool
 build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_path)
 {
@@ -226,7 +235,12 @@ build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_
     bool ok = one && finish(ctx, &step, log, log_path);
     ok = two && finish(ctx, &kernels, log, log_path) && ok;
     ok = ok && (!cg_is_cuda(ctx) || fits(ctx, src, kernels.said));
-    return ok && link_trainer(ctx, &all, src, dir) && finish(ctx, &all, log, log_path);
+    if (!ok || !link_trainer(ctx, &all, src, dir))
+        return false;
+    ok = finish(ctx, &all, log, log_path);
+    if (!ok && cg_is_cuda(ctx) && !cg_has_cuda_runtime())
+        hint_runtime(ctx);
+    return ok;
 }
 
 bool
@@ -246,10 +260,7 @@ cg_ready(ef_ctx *ctx)
              ef_printf(ctx->arena,
                        "%s is not there: efficc was built without a toolkit",
                        EFFICC_RT_CUDA_LIB));
-    ef_hint(ctx,
-            "with CUDA_HOME=%s build efficc again (cmake -DEFFICC_CUDA=ON); "
-            "--target cpu needs none; --no-build leaves the sources",
-            "FOLDER of a toolkit");
+    hint_runtime(ctx);
     return false;
 }
 
