@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh            the default tier: everything, the quick tests again under ASan and UBSan, the fuzz targets (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
-#   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off and with other thread
-#                              counts; goes on where it was stopped on the same commit; writes tests/full-results.txt
+#   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off, with other thread
+#                              counts, and on the virtual GPU in every precision and order and with races looked for; goes on where it was stopped on the same commit; writes tests/full-results.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tier=${1:-default}
@@ -91,6 +91,16 @@ full() {
     row "cases as plain operators" release "--no-recognise all" -R cases_test
     row "cases on one thread" release "--threads 1" -R cases_test
     row "cases on three threads" release "--threads 3" -R cases_test
+    local gpu="--target cuda --nvcc $PWD/build/vgpu-nvcc" precision seed
+    row "cases on the virtual GPU" release "$gpu" -R e2e/cases_test
+    for precision in bf16 fp16; do
+        row "cases on the virtual GPU, $precision" release "$gpu --$precision" -R e2e/cases_test
+    done
+    VGPU_RACE=1 row "cases on the virtual GPU, races looked for" release "$gpu --align 4096" -R e2e/cases_test
+    VGPU_RACE=1 row "cases on the virtual GPU, bf16, races looked for" release "$gpu --align 4096 --bf16" -R e2e/cases_test
+    for seed in 1 2 3 4 5; do
+        VGPU_SEED=$seed row "cases on the virtual GPU, order $seed" release "$gpu" -R e2e/cases_test
+    done
     EFFICC_NVCC_CASES=all row "nvcc compiles every case" release "" -R nvcc_test
     if has_fuzzer; then
         row "fuzz targets" fuzz "" -L fuzz
