@@ -143,9 +143,8 @@ void rtc_graphs_text(const rt_stream *, char *text, size_t n);
 /* ---- products (gemm_lt.cu) ---- */
 
 /* One product by cuBLASLt: as rt_gemm(), of a description that need not be in the program's
- * table. workspace: RTC_WORKSPACE bytes, or NULL: none. c = alpha op(a) op(b) (+ bias) + beta
+ * table. workspace: rtc_gemm_scratch() bytes, or NULL: none. c = alpha op(a) op(b) (+ bias) + beta
  * `from`; from has c's type and layout, NULL with beta 0. */
-enum { RTC_WORKSPACE = 32 << 20 };
 void rtc_matmul(rt_stream *, const rt_gemm_desc *, void *c, const void *a,
                 const void *b, const float *bias, const void *from, void *workspace);
 bool rtc_gemms_open(rt_stream *, char *error, size_t n);

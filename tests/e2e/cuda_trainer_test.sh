@@ -14,7 +14,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY=passive XDG_CACHE_HOME="$work/cache"
 
 says() # WORDS: stand in the log
 {
