@@ -292,21 +292,22 @@ reshape(build *b, void *x, void *y)
 static void *
 index_of(build *b, void *x, int axis, int type)
 {
-    return pointwise_of(b, DNN_POINTWISE_GEN_INDEX, type, (inputs){x},
+    return pointwise_of(b, DNN_POINTWISE_GEN_INDEX, type, (inputs){.x = x},
                         scores(b, DNN_DATA_INT32), axis);
 }
 
 static void *
 compare(build *b, int mode, void *x, void *y)
 {
-    return pointwise_of(b, mode, DNN_DATA_BOOLEAN, (inputs){x, y},
+    return pointwise_of(b, mode, DNN_DATA_BOOLEAN, (inputs){.x = x, .b = y},
                         scores(b, DNN_DATA_BOOLEAN), -1);
 }
 
 static void *
 select(build *b, void *x, void *none, void *where)
 {
-    return pointwise(b, DNN_POINTWISE_BINARY_SELECT, (inputs){x, none, where},
+    return pointwise(b, DNN_POINTWISE_BINARY_SELECT,
+                     (inputs){.x = x, .b = none, .t = where},
                      scores(b, DNN_DATA_FLOAT));
 }
 
@@ -319,7 +320,7 @@ add_bias(build *b, void *x)
         return x;
     void *bias = tensor(b, DNN_BIAS, DNN_DATA_FLOAT, (dims){{n, 1, 1, seq}},
                         (dims){{seq, seq, seq, 1}}, NULL);
-    return pointwise(b, DNN_POINTWISE_ADD, (inputs){x, bias},
+    return pointwise(b, DNN_POINTWISE_ADD, (inputs){.x = x, .b = bias},
                      scores(b, DNN_DATA_FLOAT));
 }
 
@@ -358,15 +359,16 @@ forward(build *b, const heads *q, const heads *k, const heads *v, const heads *y
     void *lse = of_lse(b, DNN_LSE, offsets(b, DNN_OFF_LSE));
     void *scale = value(b, DNN_SCALE), *none = value(b, DNN_NONE);
     void *x = product(b, qt, kt, scores(b, f), END_M | END_N);
-    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){x, scale}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){.x = x, .b = scale}, scores(b, f));
     x = hide_later(b, end_samples(b, add_bias(b, x), none), none);
     void *top = reduce(b, DNN_REDUCE_TENSOR_MAX, x, inner(b, f, seq, 1));
-    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){x, top}, scores(b, f));
-    x = pointwise(b, DNN_POINTWISE_EXP, (inputs){x}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){.x = x, .b = top}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_EXP, (inputs){.x = x}, scores(b, f));
     void *sum = reduce(b, DNN_REDUCE_TENSOR_ADD, x, inner(b, f, seq, 1));
-    void *log = pointwise(b, DNN_POINTWISE_LOG, (inputs){sum}, inner(b, f, seq, 1));
-    pointwise(b, DNN_POINTWISE_ADD, (inputs){top, log}, lse);
-    x = pointwise(b, DNN_POINTWISE_DIV, (inputs){x, sum}, scores(b, low(b)));
+    void *log =
+        pointwise(b, DNN_POINTWISE_LOG, (inputs){.x = sum}, inner(b, f, seq, 1));
+    pointwise(b, DNN_POINTWISE_ADD, (inputs){.x = top, .b = log}, lse);
+    x = pointwise(b, DNN_POINTWISE_DIV, (inputs){.x = x, .b = sum}, scores(b, low(b)));
     product(b, x, vt, yt, END_M | END_K);
 }
 
@@ -407,14 +409,15 @@ delta_of(build *b, const operands *o)
     int f = DNN_DATA_FLOAT;
     dims n = {{s->batch, s->heads, s->seq, s->d}};
     dims step = {{s->heads * s->seq * s->d, s->seq * s->d, s->heads * s->d, 1}};
-    void *x =
-        pointwise(b, DNN_POINTWISE_MUL, (inputs){o->dy, of_heads(b, DNN_Y, &o->y)},
-                  tensor(b, 0, f, n, step, NULL));
+    void *x = pointwise(b, DNN_POINTWISE_MUL,
+                        (inputs){.x = o->dy, .b = of_heads(b, DNN_Y, &o->y)},
+                        tensor(b, 0, f, n, step, NULL));
     x = reduce(b, DNN_REDUCE_TENSOR_ADD, x, inner(b, f, s->seq, 1));
     dims rows = {{s->batch, s->heads, s->seq, 1}};
     void *delta =
         tensor(b, DNN_DELTA, f, rows, dense(s->batch, s->heads, s->seq, 1), NULL);
-    return pointwise(b, DNN_POINTWISE_MUL, (inputs){x, value(b, DNN_ONE)}, delta);
+    return pointwise(b, DNN_POINTWISE_MUL, (inputs){.x = x, .b = value(b, DNN_ONE)},
+                     delta);
 }
 
 static void *
@@ -423,11 +426,11 @@ weights(build *b, const operands *o, void *kt)
     int f = DNN_DATA_FLOAT;
     void *lse = of_lse(b, DNN_LSE, offsets(b, DNN_OFF_LSE));
     void *x = product(b, o->qt, kt, scores(b, f), END_M | END_N);
-    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){x, o->scale}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){.x = x, .b = o->scale}, scores(b, f));
     x = add_bias(b, x);
-    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){x, lse}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){.x = x, .b = lse}, scores(b, f));
     x = hide_later(b, end_samples(b, x, o->none), o->none);
-    return pointwise(b, DNN_POINTWISE_EXP, (inputs){x}, scores(b, f));
+    return pointwise(b, DNN_POINTWISE_EXP, (inputs){.x = x}, scores(b, f));
 }
 
 static void
@@ -441,10 +444,10 @@ backward(build *b, operands *o)
     void *delta = delta_of(b, o), *p = weights(b, o, kt);
     product_of_group(b, turn_scores(b, p), o->dy, of_heads(b, DNN_DV, &o->v));
     void *x = product(b, o->dy, vt, scores(b, f), END_M | END_N);
-    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){x, delta}, scores(b, f));
-    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){x, p}, scores(b, f));
-    void *ds =
-        pointwise(b, DNN_POINTWISE_MUL, (inputs){x, o->scale}, scores(b, low(b)));
+    x = pointwise(b, DNN_POINTWISE_SUB, (inputs){.x = x, .b = delta}, scores(b, f));
+    x = pointwise(b, DNN_POINTWISE_MUL, (inputs){.x = x, .b = p}, scores(b, f));
+    void *ds = pointwise(b, DNN_POINTWISE_MUL, (inputs){.x = x, .b = o->scale},
+                         scores(b, low(b)));
     product_of_group(b, turn_scores(b, ds), o->qt, of_heads(b, DNN_DK, &o->k));
     void *k = tensor(b, 0, low(b), (dims){{s->batch, s->kv_heads, s->seq, s->d}},
                      steps(b, &o->k), o->k.begin);
@@ -452,7 +455,8 @@ backward(build *b, operands *o)
     void *sum =
         tensor(b, DNN_SUM_DQ, f, n, dense(s->batch, s->heads, s->seq, s->d), NULL);
     product(b, ds, reshape(b, kt, k), sum, END_M | END_K);
-    pointwise(b, DNN_POINTWISE_IDENTITY, (inputs){sum}, of_heads(b, DNN_DQ, &o->q));
+    pointwise(b, DNN_POINTWISE_IDENTITY, (inputs){.x = sum},
+              of_heads(b, DNN_DQ, &o->q));
 }
 
 static void
