@@ -231,7 +231,7 @@ TEST(a_second_signal_ends_at_once)
     CHECK(ends(SIGTERM, SIGTERM, 600) == 1000 + SIGTERM);
     CHECK(!is_there("impatient", 2)); /* it waited for nothing */
     CHECK(ends(SIGINT, SIGTERM, 20) == RT_STOPPED);
-    CHECK(ends(SIGINT, SIGINT, 20) == RT_STOPPED); /* one that a launcher doubled */
+    CHECK(ends(SIGINT, SIGINT, 20) == RT_STOPPED);  /* one that a launcher doubled */
     CHECK(is_there("impatient", 2) || !rt_unified); /* a device is a step ahead */
     CHECK(ends(SIGUSR1, SIGUSR1, 20) == RT_STOPPED);
     CHECK(ends(SIGUSR1, SIGTERM, 20) == RT_STOPPED); /* as batch systems do */
