@@ -554,9 +554,12 @@ rtc_dnn_make(const rtc_dnn_api *api, rtc_dnn_plan *p, const rtc_dnn_shape *s,
     }
     if (p->plan)
         return true;
-    snprintf(error, n, "%s (at %d; %d engines)",
-             first ? api->GetErrorString(first) : "no engine with so little workspace",
-             b.attribute, (int)found);
+    if (first)
+        snprintf(error, n, "%s (attribute %d)", api->GetErrorString(first),
+                 b.attribute);
+    else
+        snprintf(error, n, "%s",
+                 found ? "it wants more workspace than there is" : "it has no engine");
     rtc_dnn_free(api, p);
     return false;
 }

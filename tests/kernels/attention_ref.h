@@ -132,7 +132,7 @@ factor(const problem *p, query t, int64_t j)
     return w[j % 4] < (double)p->a.p * 4294967296.0 ? 0 : 1 / (1 - (double)p->a.p);
 }
 
-static void
+static inline void
 reference(const problem *p, double *y, double *lse)
 {
     const rt_attn *a = &p->a;
@@ -151,7 +151,7 @@ reference(const problem *p, double *y, double *lse)
 }
 
 /* dq, dk, dv in the layouts of q, k, v. */
-static void
+static inline void
 reference_grad(const problem *p, double *dq, double *dk, double *dv)
 {
     const rt_attn *a = &p->a;

@@ -59,6 +59,7 @@ kt_device_measure(rt_stream *s)
     RT_CUDA(cudaGraphDestroy(graph));
     if (!rtc_gemms_measure(s, error, sizeof error))
         fprintf(stderr, "%s\n", error);
+    rtc_dnn_prepare(s);
 }
 
 void
