@@ -41,12 +41,27 @@ place_samples(int32_t *lengths, int64_t *to, const int64_t *offsets, int64_t bat
     }
 }
 
+/* A sample: its first row, and how many there are. offsets: NULL: seq each. */
+typedef struct sample {
+    int64_t row, n;
+} sample;
+
+static __device__ __forceinline__ sample
+sample_of(const int64_t *offsets, int64_t b, int64_t seq)
+{
+    return offsets ? sample{offsets[b], offsets[b + 1] - offsets[b]}
+                   : sample{b * seq, seq};
+}
+
 static __global__ void
-make_bias(float *bias, const int64_t *mask, int64_t n)
+make_bias(float *bias, const int64_t *mask, const int64_t *offsets, int64_t batch,
+          int64_t seq)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        bias[i] = mask[i] ? 0.0f : HIDDEN;
+    if (i >= batch * seq)
+        return;
+    sample s = sample_of(offsets, i / seq, seq);
+    bias[i] = i % seq >= s.n || mask[s.row + i % seq] ? 0.0f : HIDDEN;
 }
 
 /* lse for a gradient: +inf where a query has no key. */
@@ -62,22 +77,23 @@ turn_lse(float *to, const float *lse, int64_t n)
  * sample. */
 template <class T>
 static __global__ void
-clear_keyless(T *y, float *lse, const int64_t *mask, rt_attn a)
+clear_keyless(T *y, float *lse, rt_attn_at at, rt_attn a)
 {
-    __shared__ int first;
-    int seq = (int)a.seq;
+    __shared__ int64_t first;
     int64_t b = blockIdx.x, width = a.heads * a.d;
+    sample s = sample_of(at.offsets, b, a.seq);
     if (threadIdx.x == 0) {
         first = 0;
-        while (first < seq && !mask[b * seq + first])
+        while (first < s.n && !at.mask[s.row + first])
             first++;
     }
     __syncthreads();
-    int n = a.causal || first == seq ? first : 0;
+    int64_t n = a.causal || first == s.n ? first : 0;
     for (int64_t i = threadIdx.x; i < n * width; i += blockDim.x)
-        y[b * seq * width + i] = rtc_as<T>(0.0f);
+        y[s.row * width + i] = rtc_as<T>(0.0f);
     for (int64_t i = threadIdx.x; i < n * a.heads; i += blockDim.x)
-        lse[(b * a.heads + i / n) * seq + i % n] = -INFINITY;
+        lse[at.offsets ? s.row * a.heads + i : (b * a.heads + i / n) * a.seq + i % n] =
+            -INFINITY;
 }
 
 typedef struct columns { /* of heads in rows */
@@ -145,7 +161,7 @@ finish_masked(rt_stream *s, const rtc_attn_call *c)
         return;
     RTC_BY_TYPE(c->a.type, T,
                 RT_LAUNCH((clear_keyless<T>), dim3((unsigned)c->a.batch), dim3(THREADS),
-                          0, s->stream, (T *)c->y, c->lse, c->at.mask, c->a));
+                          0, s->stream, (T *)c->y, c->lse, c->at, c->a));
 }
 
 static void
@@ -153,19 +169,19 @@ begin(rt_stream *s, const rtc_attn_call *c, const rtc_dnn_space *space, void *at
 {
     const rt_attn *a = &c->a;
     char *scratch = (char *)c->scratch;
-    int64_t n = a->batch * a->seq, lses = n * a->heads;
+    int64_t n = a->batch * a->seq, lses = (c->at.offsets ? c->at.rows : n) * a->heads;
     if (c->at.offsets) {
         row_steps steps = {{a->ldq, a->ldk, a->ldv, a->heads * a->d, a->heads}};
         RT_LAUNCH(place_samples, dim3(1), dim3(THREADS), 0, s->stream,
                   (int32_t *)(scratch + space->lengths),
                   (int64_t *)(scratch + space->offsets), c->at.offsets, a->batch,
                   steps);
-        return;
     }
     if (!c->at.mask)
         return;
     RT_LAUNCH(make_bias, dim3((unsigned)rtc_blocks(n, THREADS)), dim3(THREADS), 0,
-              s->stream, (float *)(scratch + space->bias), c->at.mask, n);
+              s->stream, (float *)(scratch + space->bias), c->at.mask, c->at.offsets,
+              a->batch, a->seq);
     if (!c->dq)
         return;
     at[DNN_LSE] = scratch + space->lse;
@@ -201,7 +217,7 @@ rtc_dnn_enqueue(rt_stream *s, const rtc_attn_plan *p, const rtc_attn_call *c)
             rtc_dnn_run(&d->api, &p->plan, d->handle, at, scratch + space.workspace);
     if (c->at.offsets)
         finish_rows(s, c);
-    else if (c->at.mask)
+    if (c->at.mask)
         finish_masked(s, c);
     return status;
 }
@@ -217,7 +233,8 @@ aligned(const void *p)
 static bool
 serves(const rtc_attn_call *c)
 {
-    return rtc_dnn_serves(&c->a) && !(c->at.offsets && c->at.mask) && c->scratch &&
+    const rt_attn *a = &c->a;
+    return rtc_dnn_serves(a) && c->at.rows <= a->batch * a->seq && c->scratch &&
            aligned(c->q) && aligned(c->k) && aligned(c->v) && aligned(c->y) &&
            aligned(c->dy) && aligned(c->dq) && aligned(c->dk) && aligned(c->dv);
 }

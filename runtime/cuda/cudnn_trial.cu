@@ -113,7 +113,7 @@ typedef struct trial {
     int nin, nout;
     char *space;
     void *want[PARTS];
-    int64_t *places;
+    int64_t *offsets, *mask; /* [batch + 1]; [batch * seq] */
     float *result;
 } trial;
 
@@ -169,7 +169,8 @@ static bool
 make_space(trial *t)
 {
     const rt_attn *a = &t->call.a;
-    int64_t n = RTC_ALIGN, places = (a->batch * a->seq + 1) * (int64_t)sizeof(int64_t);
+    int64_t n = RTC_ALIGN,
+            places = (a->batch * (a->seq + 1) + 1) * (int64_t)sizeof(int64_t);
     for (int i = 0; i < t->nout; i++)
         n += bytes(&t->out[i]);
     if (cudaMalloc((void **)&t->space, (size_t)(n + places)) != cudaSuccess) {
@@ -182,7 +183,8 @@ make_space(trial *t)
         t->want[i] = at;
         at += bytes(&t->out[i]);
     }
-    t->places = (int64_t *)at;
+    t->offsets = (int64_t *)at;
+    t->mask = t->offsets + a->batch + 1;
     return true;
 }
 
@@ -235,13 +237,14 @@ prepare(trial *t)
     const rt_attn *a = &t->call.a;
     cudaStream_t stream = t->s->stream;
     if (t->call.at.offsets) {
-        RT_LAUNCH(make_offsets, dim3(1), dim3(1), 0, stream, t->places, a->batch,
+        RT_LAUNCH(make_offsets, dim3(1), dim3(1), 0, stream, t->offsets, a->batch,
                   a->seq, t->call.at.rows);
-        t->call.at.offsets = t->places;
-    } else if (t->call.at.mask) {
-        RT_LAUNCH(make_mask, dim3(1), dim3(LARGE), 0, stream, t->places, a->batch,
+        t->call.at.offsets = t->offsets;
+    }
+    if (t->call.at.mask) {
+        RT_LAUNCH(make_mask, dim3(1), dim3(LARGE), 0, stream, t->mask, a->batch,
                   a->seq);
-        t->call.at.mask = t->places;
+        t->call.at.mask = t->mask;
     }
     for (int i = 0; i < t->nin; i++)
         fill_part(t, &t->in[i], 7 + (uint32_t)i, 2);

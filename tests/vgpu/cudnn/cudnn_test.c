@@ -17,6 +17,8 @@ static const shape shapes[] = {
     {{5, 40, 2, 2, 16, true, true, 0, .cap = 0}, true},
     {{5, 33, 4, 2, 24, false, false, 0, .cap = 0}, true},
     {{5, 66, 3, 3, 8, true, true, 0, .interleaved = true}, true},
+    {{5, 40, 2, 2, 16, true, true, 2, .cap = 0}, true},
+    {{5, 33, 4, 2, 24, false, false, 2, .cap = 0}, true},
 };
 enum { TAIL = 3, SIZE = 2 };
 
@@ -52,6 +54,8 @@ work_of(const shape *s, rt_dtype t)
     if (s->unpadded) {
         w.at.offsets = offsets_of(&s->f);
         w.at.rows = w.rows = w.at.offsets[s->f.batch] + TAIL;
+        for (int64_t i = 0; i < w.rows && p.mask; i++) /* sample 1 has no key */
+            p.mask[i] = i > 2 && i != s->f.seq && i % 5 != 3;
     }
     w.a.type = t;
     w.q = kt_as(p.q, w.rows * p.a.ldq, t);
