@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Attention by cuDNN without a GPU: numbers in cudnn.def are those of cuDNN's header, and cuDNN makes plans of known models' attentions
-# for an H200 that isn't there, in the workspace that programs have, from a driver that does nothing. Each skipped where cuDNN isn't.
+# for an H200 that isn't there, in the workspace that programs have, from a driver that does nothing: each skipped where cuDNN isn't. And
+# a trainer with the virtual GPU's cuDNN has the losses that it has without.
+build=$1
 . "$(dirname "$0")/../counts.sh"
 here=$(cd "$(dirname "$0")/cudnn" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -46,5 +48,38 @@ else
     cat "$dir/plans.txt"
     tail -5 "$dir/log"
     check "cuDNN makes plans" false
+fi
+
+losses() { # DIR
+    grep -o '"loss": *[^,]*' "$1/log.jsonl" | grep -o '[0-9.]*$'
+}
+train() { # DIR, a variable
+    env "$2" LD_LIBRARY_PATH="$build/vgpu-cudnn" OMP_WAIT_POLICY=passive "$dir/p/trainer" --train-data "$dir/rows.jsonl" --output-dir "$dir/$1" \
+        --num-train-epochs 1 --logging-steps 1 --learning-rate 1e-3 --global-batch-size 8 > "$dir/$1.log" 2>&1 || { tail -3 "$dir/$1.log"; return 1; }
+}
+near() { # of 3 digits
+    paste <(losses "$dir/own") <(losses "$dir/lib") | awk '{ d = $1 - $2; bad += d * d > 9e-6 * $1 * $1 } END { exit bad || NR < 4 }'
+}
+if [ -x "$build/vgpu-nvcc" ] && [ -e "$build/vgpu-cudnn/libcudnn.so.9" ] && [ -e "$build/libefficc_rt_vgpu.a" ]; then
+    export XDG_CACHE_HOME=$dir/cache VGPU_CXXFLAGS="-O1 -march=native -rdynamic"
+    for i in $(seq 30); do
+        printf '{"input_ids": [%s]}\n' "$(seq -s , $((i % 7 + 1)) $((i % 5 + 1)) 60 | cut -d, -f-$((3 + i * 5 % 12)))"
+    done > "$dir/rows.jsonl"
+    for form in "" --no-unpad; do
+        # shellcheck disable=SC2086
+        check "a trainer $form" "$build/efficc" "$root/tests/cases/gpt-neox-dynamo/model.onnx" --target cuda --nvcc "$build/vgpu-nvcc" --bf16 \
+            --batch 4 --seq 16 $form -o "$dir/p" > "$dir/log" 2>&1
+        rm -rf "$dir/own" "$dir/lib" "$dir/none"
+        check "its own attention $form" train own EFFICC_CUDNN=0
+        check "cuDNN's $form" train lib VGPU_RACE=1
+        check "says so $form" grep -q "attention by cuDNN 9.19" "$dir/lib.log"
+        check "the same losses $form" near
+        check "an older cuDNN $form" train none VGPU_CUDNN=old
+        check "isn't used $form" grep -q "attention by own kernels" "$dir/none.log"
+        check "and bitwise nothing differs $form" cmp -s <(losses "$dir/own") <(losses "$dir/none")
+    done
+else
+    echo "skipped: no virtual GPU in this build"
+    skipped=$((skipped + 16))
 fi
 counts
