@@ -1,8 +1,12 @@
-/* test_main.c -- runs the tests that registered themselves; see test.h. */
+/* test_main.c -- runs the tests that registered themselves; see test.h.
+ *
+ *     NAME_test [PART | =NAME | --list]      all, those with PART in their name, one, or their names
+ */
 #include "test.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,14 +37,26 @@ test_skip(const char *why)
     nskipped++;
 }
 
+/* Is the test asked for? By a part of its name, or =NAME. */
+static bool
+is_chosen(const test_case *t, const char *which)
+{
+    return *which == '=' ? !strcmp(t->name, which + 1) : strstr(t->name, which) != NULL;
+}
+
 int
 main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--list")) {
+        for (test_case *t = first; t; t = t->next)
+            puts(t->name);
+        return 0;
+    }
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 2;
     CU_pSuite suite = CU_add_suite("efficc", NULL, NULL);
     for (test_case *t = first; t; t = t->next)
-        if (argc < 2 || strstr(t->name, argv[1]))
+        if (argc < 2 || is_chosen(t, argv[1]))
             CU_add_test(suite, t->name, t->run);
     CU_basic_set_mode(CU_BRM_NORMAL);
     CU_basic_run_tests();
