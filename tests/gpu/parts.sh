@@ -25,7 +25,7 @@ least() {
 
 # Programs from packages of Debian that are not installed, as on a machine without network.
 use_packages() {
-    local prefix=$work/packages name
+    local prefix=$build/packages name # stays: programs of the build use it
     name=$prefix/usr/lib/$(gcc -print-multiarch)
     for file in "$packages"/*.deb; do
         dpkg -x "$file" "$prefix" || fail "$file: can't be unpacked"
