@@ -125,8 +125,8 @@ static __global__ void __launch_bounds__((forward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, qs);
     T *ks = qs + side * ld, *vs = ks + side * ld, *ps = vs + side * ld;
     int *place = (int *)(ps + side * f::ldp);
-    int64_t head = blockIdx.y % a.heads, kh = head / (a.heads / a.kv_heads);
-    attn_span span = attn_span_of(a, at, blockIdx.y / a.heads);
+    int head = blockIdx.y % (int)a.heads, kh = head / ((int)a.heads / (int)a.kv_heads);
+    attn_span span = attn_span_of(a, at, blockIdx.y / (int)a.heads);
     int warp = threadIdx.x / RTC_WARP * 16, g = threadIdx.x % RTC_WARP / 4;
     q += span.row * a.ldq + a.qo + head * a.qs;
     k += span.row * a.ldk + a.ko + kh * a.ks;

@@ -170,8 +170,8 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, shared);
     const f b(shared);
     const int side = f::side;
-    int64_t head = blockIdx.y % a.heads, kh = head / (a.heads / a.kv_heads);
-    attn_span s = attn_span_of(a, at, blockIdx.y / a.heads);
+    int head = blockIdx.y % (int)a.heads, kh = head / ((int)a.heads / (int)a.kv_heads);
+    attn_span s = attn_span_of(a, at, blockIdx.y / (int)a.heads);
     int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
         c0 = warp / f::rows * (D / 2);
     for (int i0 = blockIdx.x * side; i0 < s.n; i0 += gridDim.x * side) {
@@ -211,8 +211,8 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, shared);
     const f b(shared);
     const int side = f::side;
-    int64_t kh = blockIdx.y % a.kv_heads, group = a.heads / a.kv_heads;
-    attn_span s = attn_span_of(a, at, blockIdx.y / a.kv_heads);
+    int kh = blockIdx.y % (int)a.kv_heads, group = (int)a.heads / (int)a.kv_heads;
+    attn_span s = attn_span_of(a, at, blockIdx.y / (int)a.kv_heads);
     int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
         c0 = warp / f::rows * (D / 2);
     for (int j0 = blockIdx.x * side; j0 < s.n; j0 += gridDim.x * side) {
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
         __syncthreads(); /* the turn before this one has read its tiles */
         if (!s.tail)
             b.load_keys(o, a, s, kh, j0);
-        for (int64_t head = kh * group; head < (kh + 1) * group && !s.tail; head++)
+        for (int head = kh * group; head < (kh + 1) * group && !s.tail; head++)
             for (int i0 = a.causal ? j0 : 0; i0 < s.n; i0 += side) {
                 if (attn_passed(a, s, i0, j0, side))
                     continue;
