@@ -88,6 +88,9 @@ full() {
     row "debug, everything" debug "" -L "quick|default"
     row "asan, everything" asan "" -L "quick|default" -LE tools
     row "ubsan, everything" ubsan "" -L "quick|default" -LE tools
+    for san in asan ubsan; do
+        row "$san, kernels and rig of the virtual GPU" $san-vgpu "" -L vgpu -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
+    done
     row "cases as plain operators" release "--no-recognise all" -R cases_test
     row "cases on one thread" release "--threads 1" -R cases_test
     row "cases on three threads" release "--threads 3" -R cases_test

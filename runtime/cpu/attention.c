@@ -78,6 +78,16 @@ row_exp(float *s, const float *bias, int64_t keys, float max)
     return v_sum(sum);
 }
 
+/* A maximum does not see NaN; asked for where it saw nothing. */
+static bool
+any_nan(const float *s, int64_t keys)
+{
+    for (int64_t j = 0; j < keys; j++)
+        if (isnan(s[j]))
+            return true;
+    return false;
+}
+
 /* The sum of weights, by which they are divided in the end, is that of all of them. */
 static void
 drop(const fwd_call *t, float *s, const attn_block *x, int64_t i, int64_t h)
@@ -100,7 +110,7 @@ weigh(const fwd_call *t, const fwd_space *f, const attn_block *x, int64_t h)
         for (int64_t j = 0, passed = rt_min(keys, attn_passed(x, i)); j < passed; j++)
             s[j] = -INFINITY;
         float top = fmaxf(f->max[i], row_top(s, f->bias + x->j0, keys));
-        if (top == -INFINITY)
+        if (top == -INFINITY && !any_nan(s, keys))
             keys = 0;
         for (int64_t j = rt_round_up(keys, VW); j < clear; j++)
             s[j] = 0;
@@ -123,13 +133,13 @@ finish(const fwd_call *t, const fwd_space *f, const attn_block *x, int64_t h)
     const rt_attn *a = t->a;
     int64_t width = attn_width(a->d);
     for (int64_t i = 0; i < x->m; i++) {
-        float sum = f->sum[i], by = sum > 0 ? 1 / sum : 0;
+        float sum = f->sum[i], by = sum == 0 ? 0 : 1 / sum; /* NaN stays */
         int64_t row = x->i0 + i, y = ((x->sample->row + row) * a->heads + h) * a->d;
         for (int64_t c = 0; c < a->d; c += VW)
             v_store_as_to(t->y, y + c, v_load(f->o + i * width + c) * by, a->d - c,
                           a->type);
         t->lse[attn_lse(a, t->at, x->sample, h, row)] =
-            sum > 0 ? f->max[i] + logf(sum) : -INFINITY;
+            sum == 0 ? -INFINITY : f->max[i] + logf(sum);
     }
 }
 

@@ -51,19 +51,6 @@ missing_feature(const rt_program *p)
     return NULL;
 }
 
-/* The optimizer walks parameter, gradient and moments of a unit side by side. */
-static bool
-same_layouts(const rt_program *p)
-{
-    for (int u = 0; u < p->nunit; u++) {
-        const int64_t *b = p->unit_bytes[u];
-        if (b[RT_TRAIN] != b[RT_GRAD] || b[RT_TRAIN] != b[RT_STATE_M] ||
-            b[RT_TRAIN] != b[RT_STATE_V])
-            return false;
-    }
-    return true;
-}
-
 static int64_t
 norm_partials(const rt_program *p)
 {
@@ -91,9 +78,6 @@ open_parts(rt_stream *s, char *error, size_t n)
             "this program was compiled for a processor with a feature that this "
             "one lacks; compile it again on this machine: ",
             lacks);
-    if (!same_layouts(p))
-        return fail(error, n, "internal error: gradient buffers differ from parameters",
-                    "");
     s->partial = calloc((size_t)norm_partials(p) + 1, sizeof *s->partial);
     if (!s->partial)
         return fail(error, n, "out of memory", "");

@@ -62,19 +62,6 @@ refuse(char *error, size_t n, const char *what, const char *why)
     return false;
 }
 
-/* The optimizer walks parameter, gradient and moments of a unit side by side. */
-static bool
-same_layouts(const rt_program *p)
-{
-    for (int u = 0; u < p->nunit; u++) {
-        const int64_t *b = p->unit_bytes[u];
-        if (b[RT_TRAIN] != b[RT_GRAD] || b[RT_TRAIN] != b[RT_STATE_M] ||
-            b[RT_TRAIN] != b[RT_STATE_V])
-            return false;
-    }
-    return true;
-}
-
 /* The first GPU that CUDA_VISIBLE_DEVICES lets us see. */
 static bool
 find_card(rt_stream *s, char *error, size_t n)
@@ -128,10 +115,6 @@ rt_device_open(const rt_program *p, rt_stream **compute, char *error, size_t n)
     for (int k = 0; k < RT_NSYMS; k++)
         s->at[k] = p->nsize[k] ? p->nsize[k] - 1 : 0;
     bool ok = find_card(s, error, n);
-    if (ok && !same_layouts(p)) {
-        snprintf(error, n, "internal error: gradient buffers differ from parameters");
-        ok = false;
-    }
     if (ok) {
         make_streams(s);
         ok = rtc_gemms_open(s, error, n);

@@ -99,10 +99,25 @@ no_memory(const rt_program *p, unsigned classes, int64_t bytes, int64_t free_byt
     return code;
 }
 
+/* The optimizer walks parameter, gradient and moments of a unit side by side. */
+static bool
+same_layouts(const rt_program *p)
+{
+    for (int u = 0; u < p->nunit; u++) {
+        const int64_t *b = p->unit_bytes[u];
+        if (b[RT_TRAIN] != b[RT_GRAD] || b[RT_TRAIN] != b[RT_STATE_M] ||
+            b[RT_TRAIN] != b[RT_STATE_V])
+            return false;
+    }
+    return true;
+}
+
 int
 rt_weights_new(rt_run *run, unsigned classes)
 {
     const rt_program *p = run->program;
+    if (!same_layouts(p))
+        return rt_fail(RT_BUG, "gradient buffers differ from parameters");
     int64_t bytes = rt_memory_bytes(p, classes);
     int64_t free_bytes = rt_unified ? rt_free_memory() : rt_free_bytes();
     bool fits = !free_bytes || bytes <= free_bytes;

@@ -12,6 +12,7 @@ extern "C" {
 #include "efficc_rt.h"
 }
 #include "efficc_element.h"
+#include "efficc_formula.h"
 #include "efficc_launch.h"
 
 #include <math.h>
@@ -98,21 +99,5 @@ rt_pow(double x, double y)
 #define CEIL(x)   rt_ceil(x)
 #define SIN(x)    rt_sin(x)
 #define COS(x)    rt_cos(x)
-/* NaN if either is, as numpy and PyTorch have it. */
-#define MAX(x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
-#define MIN(x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
-#define ISNAN(x)  ((x) != (x))
-
-/* To an integer type: towards zero, NaN to 0, too large ones to the last that fits. */
-static __device__ __forceinline__ int64_t
-rt_to_int(double x, double lo, int64_t first, double hi, int64_t last)
-{
-    return x != x ? 0 : x <= lo ? first : x >= hi ? last : (int64_t)x;
-}
-#define TO_I64(x) rt_to_int((double)(x), -0x1p63, INT64_MIN, 0x1p63, INT64_MAX)
-#define TO_I32(x) \
-    ((int32_t)rt_to_int((double)(x), -0x1p31, INT32_MIN, 0x1p31 - 1, INT32_MAX))
-#define TO_I8(x) ((int8_t)rt_to_int((double)(x), -128, -128, 127, 127))
-#define TO_U8(x) ((uint8_t)rt_to_int((double)(x), 0, 0, 255, 255))
 
 #endif

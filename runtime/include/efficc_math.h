@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "efficc_formula.h"
 #include "efficc_low.h"
 
 #if defined(__x86_64__) && defined(__GLIBC_PREREQ) && !defined(__clang__)
@@ -49,21 +50,5 @@ extern float erff(float);
 #define CEIL(x)          RT_PICK(ceil, ceilf, x)(x)
 #define SIN(x)           RT_PICK(sin, sinf, x)(x)
 #define COS(x)           RT_PICK(cos, cosf, x)(x)
-/* NaN if either is, as numpy and PyTorch have it. */
-#define MAX(x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
-#define MIN(x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
-#define ISNAN(x)  ((x) != (x))
-
-/* To an integer type: towards zero, NaN to 0, too large ones to the last that fits. */
-static inline int64_t
-rt_to_int(double x, double lo, int64_t first, double hi, int64_t last)
-{
-    return x != x ? 0 : x <= lo ? first : x >= hi ? last : (int64_t)x;
-}
-#define TO_I64(x) rt_to_int((double)(x), -0x1p63, INT64_MIN, 0x1p63, INT64_MAX)
-#define TO_I32(x) \
-    ((int32_t)rt_to_int((double)(x), -0x1p31, INT32_MIN, 0x1p31 - 1, INT32_MAX))
-#define TO_I8(x) ((int8_t)rt_to_int((double)(x), -128, -128, 127, 127))
-#define TO_U8(x) ((uint8_t)rt_to_int((double)(x), 0, 0, 255, 255))
 
 #endif

@@ -9,13 +9,9 @@
 #ifndef EFFICC_PHILOX_H
 #define EFFICC_PHILOX_H
 
-#include <stdint.h>
+#include "efficc_anywhere.h"
 
-#ifdef __CUDACC__
-#define RT_ANYWHERE static inline __host__ __device__
-#else
-#define RT_ANYWHERE static inline
-#endif
+#include <stdint.h>
 
 enum { RT_PHILOX_ROUNDS = 10 };
 #define RT_PHILOX_M0 0xd2511f53u
