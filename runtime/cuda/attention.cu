@@ -10,6 +10,9 @@
 #include "attention_int.h"
 #include "cudnn_int.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 typedef struct attn_rows { /* of a thread: its two rows of the warp's 16 */
     int i[2], floor[2];
     float top[2], sum[2];
@@ -87,7 +90,7 @@ finish(T *y, float *lse, float (*acc)[4], attn_rows *r, const rt_attn &a,
     int t = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float sum = quad_sum(r->sum[h]), by = sum == 0 ? 0 : 1 / sum; /* NaN stays */
+        float sum = quad_sum(r->sum[h]), by = sum > 0 ? 1 / sum : 0;
         if (r->i[h] >= span.n)
             continue;
         T *row = y + ((span.row + r->i[h]) * a.heads + head) * a.d;
@@ -99,7 +102,7 @@ finish(T *y, float *lse, float (*acc)[4], attn_rows *r, const rt_attn &a,
                     row[j * 8 + t + e] = rtc_as<T>(acc[j][2 * h + e] * by);
         if (t == 0)
             lse[attn_lse(a, at, span, head, r->i[h])] =
-                sum == 0 ? -INFINITY : r->top[h] + logf(sum);
+                sum > 0 ? r->top[h] + logf(sum) : -INFINITY;
     }
 }
 
@@ -113,7 +116,7 @@ template <class T, int D, bool MMA> struct forward {
     };
 };
 
-/* Grid: blocks of queries; heads of all samples, and of the tail. */
+/* Grid: blocks of queries of the heads of all samples, and of the tail. */
 template <class T, int D, bool MMA>
 static __global__ void __launch_bounds__((forward<T, D, MMA>::threads))
     attention_kernel(T *y, float *lse, const T *q, const T *k, const T *v, rt_attn a,
@@ -125,13 +128,14 @@ static __global__ void __launch_bounds__((forward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, qs);
     T *ks = qs + side * ld, *vs = ks + side * ld, *ps = vs + side * ld;
     int *place = (int *)(ps + side * f::ldp);
-    int head = blockIdx.y % (int)a.heads, kh = head / ((int)a.heads / (int)a.kv_heads);
-    attn_span span = attn_span_of(a, at, blockIdx.y / (int)a.heads);
+    attn_place my = attn_place_of(a, a.heads, side);
+    int head = my.head, kh = head / ((int)a.heads / (int)a.kv_heads);
+    attn_span span = attn_span_of(a, at, my.sample);
     int warp = threadIdx.x / RTC_WARP * 16, g = threadIdx.x % RTC_WARP / 4;
     q += span.row * a.ldq + a.qo + head * a.qs;
     k += span.row * a.ldk + a.ko + kh * a.ks;
     v += span.row * a.ldv + a.vo + kh * a.vs;
-    for (int i0 = blockIdx.x * side; i0 < span.n; i0 += gridDim.x * side) {
+    for (int i0 = my.first; i0 < span.n; i0 += my.step) {
         float acc[D / 8][4], s[side / 8][4], by[2];
         attn_rows r = {{i0 + warp + g, i0 + warp + g + 8},
                        {-1, -1},
@@ -175,6 +179,22 @@ static __global__ void __launch_bounds__((forward<T, D, MMA>::threads))
     }
 }
 
+void
+rtc_refuse_attention(const rt_stream *s, const rt_attn *a, size_t bytes)
+{
+    enum { RT_USER = 1 };
+    fflush(stdout);
+    fprintf(
+        stderr,
+        "trainer: error: attention in %s with heads of %lld columns takes %zu bytes of "
+        "shared memory for a block, and %s has %zu\n"
+        "%sa card with more can run it, and so can the CPU: --target cpu\n",
+        a->type == RT_F32 ? "fp32" : "16 bits", (long long)a->d, bytes, s->card.name,
+        (size_t)s->card.sharedMemPerBlockOptin,
+        a->type == RT_F32 ? "--bf16 takes half of it; " : "");
+    exit(RT_USER);
+}
+
 template <class T, int D, bool MMA>
 static void
 start(rt_stream *s, void *y, float *lse, const void *q, const void *k, const void *v,
@@ -184,12 +204,10 @@ start(rt_stream *s, void *y, float *lse, const void *q, const void *k, const voi
     bool wide = attn_wide(q, a->type, a->ldq, a->qo, a->qs, a->d) &&
                 attn_wide(k, a->type, a->ldk, a->ko, a->ks, a->d) &&
                 attn_wide(v, a->type, a->ldv, a->vo, a->vs, a->d);
-    dim3 grid((unsigned)rtc_blocks(a->seq, f::side),
-              (unsigned)((a->batch + (at->offsets != NULL)) * a->heads));
-    attn_allow(attention_kernel<T, D, MMA>, f::bytes);
-    RT_LAUNCH((attention_kernel<T, D, MMA>), grid, dim3(f::threads), f::bytes,
-              s->stream, (T *)y, lse, (const T *)q, (const T *)k, (const T *)v, *a, *at,
-              wide);
+    attn_allow(s, a, attention_kernel<T, D, MMA>, f::bytes);
+    RT_LAUNCH((attention_kernel<T, D, MMA>), attn_grid(a, at, a->heads, f::side),
+              dim3(f::threads), f::bytes, s->stream, (T *)y, lse, (const T *)q,
+              (const T *)k, (const T *)v, *a, *at, wide);
 }
 
 extern "C" void

@@ -161,7 +161,7 @@ put(T *to, int64_t ld, int rows, int d, const float (*acc)[4])
         }
 }
 
-/* Grid: blocks of queries; heads of all samples, and of the tail. */
+/* Grid: blocks of queries of the heads of all samples, and of the tail. */
 template <class T, int D, bool MMA>
 static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     queries_kernel(operands<T> o, rt_attn a, rt_attn_at at)
@@ -170,11 +170,12 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, shared);
     const f b(shared);
     const int side = f::side;
-    int head = blockIdx.y % (int)a.heads, kh = head / ((int)a.heads / (int)a.kv_heads);
-    attn_span s = attn_span_of(a, at, blockIdx.y / (int)a.heads);
+    attn_place my = attn_place_of(a, a.heads, side);
+    int head = my.head, kh = head / ((int)a.heads / (int)a.kv_heads);
+    attn_span s = attn_span_of(a, at, my.sample);
     int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
         c0 = warp / f::rows * (D / 2);
-    for (int i0 = blockIdx.x * side; i0 < s.n; i0 += gridDim.x * side) {
+    for (int i0 = my.first; i0 < s.n; i0 += my.step) {
         int end = s.tail ? 0 : a.causal ? min(s.n, i0 + side) : s.n;
         float dq[D / 16][4];
         attn_clear<D / 2>(dq);
@@ -201,7 +202,7 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     }
 }
 
-/* Grid: blocks of keys; key heads of all samples, and of the tail. */
+/* Grid: blocks of keys of the key heads of all samples, and of the tail. */
 template <class T, int D, bool MMA>
 static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     keys_kernel(operands<T> o, rt_attn a, rt_attn_at at)
@@ -211,11 +212,12 @@ static __global__ void __launch_bounds__((backward<T, D, MMA>::threads))
     RT_DYNAMIC_SHARED(T, shared);
     const f b(shared);
     const int side = f::side;
-    int kh = blockIdx.y % (int)a.kv_heads, group = (int)a.heads / (int)a.kv_heads;
-    attn_span s = attn_span_of(a, at, blockIdx.y / (int)a.kv_heads);
+    attn_place my = attn_place_of(a, a.kv_heads, side);
+    int kh = my.head, group = (int)a.heads / (int)a.kv_heads;
+    attn_span s = attn_span_of(a, at, my.sample);
     int warp = threadIdx.x / RTC_WARP, r0 = warp % f::rows * 16,
         c0 = warp / f::rows * (D / 2);
-    for (int j0 = blockIdx.x * side; j0 < s.n; j0 += gridDim.x * side) {
+    for (int j0 = my.first; j0 < s.n; j0 += my.step) {
         float dk[D / 16][4], dv[D / 16][4];
         attn_clear<D / 2>(dk);
         attn_clear<D / 2>(dv);
@@ -249,13 +251,11 @@ static void
 start(rt_stream *s, const operands<T> &o, const rt_attn_at *at, const rt_attn *a)
 {
     typedef backward<T, D, MMA> f;
-    unsigned blocks = (unsigned)rtc_blocks(a->seq, f::side);
-    unsigned samples = (unsigned)(a->batch + (at->offsets != NULL));
-    attn_allow(queries_kernel<T, D, MMA>, f::bytes);
-    attn_allow(keys_kernel<T, D, MMA>, f::bytes);
-    RT_LAUNCH((queries_kernel<T, D, MMA>), dim3(blocks, samples * (unsigned)a->heads),
+    attn_allow(s, a, queries_kernel<T, D, MMA>, f::bytes);
+    attn_allow(s, a, keys_kernel<T, D, MMA>, f::bytes);
+    RT_LAUNCH((queries_kernel<T, D, MMA>), attn_grid(a, at, a->heads, f::side),
               dim3(f::threads), f::bytes, s->stream, o, *a, *at);
-    RT_LAUNCH((keys_kernel<T, D, MMA>), dim3(blocks, samples * (unsigned)a->kv_heads),
+    RT_LAUNCH((keys_kernel<T, D, MMA>), attn_grid(a, at, a->kv_heads, f::side),
               dim3(f::threads), f::bytes, s->stream, o, *a, *at);
 }
 

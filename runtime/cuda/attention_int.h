@@ -224,6 +224,23 @@ attn_passed(const rt_attn &a, const attn_span &s, int i0, int j0, int side)
            attn_position(s, min(j0 + side, s.n) - 1) <= attn_floor(a, s, i0);
 }
 
+/* A block of threads: every step-th block of `side` rows of a sample, from `first` on, of one of
+ * `heads` heads. They are numbered along x, since y has room for 65535 only. */
+typedef struct attn_place {
+    int sample, head;
+    int first, step; /* rows */
+} attn_place;
+
+static __device__ __forceinline__ attn_place
+attn_place_of(const rt_attn &a, int64_t heads, int side)
+{
+    unsigned blocks = (unsigned)((a.seq + side - 1) / side);
+    unsigned head = blockIdx.x / blocks, n = (unsigned)heads;
+    attn_place p = {(int)(head / n), (int)(head % n), (int)(blockIdx.x % blocks) * side,
+                    (int)blocks * side};
+    return p;
+}
+
 /* Where lse of row i of sample b stands. */
 static __device__ __forceinline__ int64_t
 attn_lse(const rt_attn &a, const rt_attn_at &at, const attn_span &s, int64_t h, int i)
@@ -289,11 +306,24 @@ attn_wide(const void *x, rt_dtype type, int64_t ld, int64_t start, int64_t step,
            step % piece == 0 && d % piece == 0;
 }
 
+/* As attn_place_of() has it. */
+static inline dim3
+attn_grid(const rt_attn *a, const rt_attn_at *at, int64_t heads, int side)
+{
+    int64_t samples = a->batch + (at->offsets != NULL);
+    return dim3((unsigned)(rtc_blocks(a->seq, side) * samples * heads));
+}
+
+/* Ends the program: this card's blocks have less shared memory than that (attention.cu). */
+void rtc_refuse_attention(const rt_stream *, const rt_attn *, size_t bytes);
+
 /* Lets the kernel have this much shared memory. */
 template <class K>
 static inline void
-attn_allow(K *kernel, size_t bytes)
+attn_allow(const rt_stream *s, const rt_attn *a, K *kernel, size_t bytes)
 {
+    if (bytes > s->card.sharedMemPerBlockOptin)
+        rtc_refuse_attention(s, a, bytes);
     if (bytes > 48 << 10)
         RT_CUDA(cudaFuncSetAttribute(
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));

@@ -10,7 +10,8 @@
 #include "scratch.h"
 
 enum { N = 4, PER = 4 }; /* elements of a pack; packs of a thread */
-enum { MOST_THREADS = 1024, MOST_COLS = MOST_THREADS * PER * N };
+/* Of a block; of one whose threads keep their packs, for which more have too few registers. */
+enum { MOST_THREADS = 1024, PACK_THREADS = 512, MOST_COLS = PACK_THREADS * PER * N };
 enum { LANES = 32, STRIPES = 8 }; /* of blocks that sum over rows */
 
 typedef struct norm_call { /* mean and b NULL: RMSNorm */
@@ -63,7 +64,7 @@ column(int p)
 
 template <class X, class Y>
 static __global__ void
-norm_packs(norm_call c)
+__launch_bounds__(PACK_THREADS) norm_packs(norm_call c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t at = blockIdx.x * c.cols;
@@ -109,7 +110,7 @@ norm_packs(norm_call c)
 }
 
 static __global__ void
-norm_any(norm_call c)
+__launch_bounds__(MOST_THREADS) norm_any(norm_call c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t at = blockIdx.x * c.cols;
@@ -152,7 +153,7 @@ put_copies(const norm_call &c, int64_t i, const floats &d)
  * writes them. SUMS: partial sums of dw, and of db where c.pb is there. */
 template <class X, class Y, bool SUMS>
 static __global__ void
-dx_packs(norm_call c)
+__launch_bounds__(PACK_THREADS) dx_packs(norm_call c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t end = c.rows * (blockIdx.x + 1) / gridDim.x;
@@ -205,7 +206,7 @@ dx_packs(norm_call c)
 }
 
 static __global__ void
-dx_any(norm_call c)
+__launch_bounds__(MOST_THREADS) dx_any(norm_call c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t at = blockIdx.x * c.cols;

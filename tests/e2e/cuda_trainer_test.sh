@@ -117,6 +117,9 @@ VGPU_MEMORY=1000000 train small cls_cuda
 check "too little memory ends with 1, not $code" [ "$code" = 1 ]
 check "says how much is needed" says "of device memory, but 1.0 MB are free"
 check "and for what" says "the largest are: activations"
+VGPU_SHARED=10000 train narrow cls_cuda
+check "too little shared memory ends with 1, not $code" [ "$code" = 1 ]
+check "says for what" says "attention in fp32 with heads of"
 VGPU_DEVICES=0 train none cls_cuda
 check "no GPU ends with 1, not $code" [ "$code" = 1 ]
 check "says what to do" says "--target cpu"

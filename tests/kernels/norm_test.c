@@ -4,8 +4,9 @@
 typedef struct size2 {
     int64_t rows, cols;
 } size2;
-static const size2 sizes[] = {{1, 1},      {3, 5},   {7, 16},     {64, 17},  {33, 768},
-                              {300, 1030}, {31, 33}, {127, 1000}, {2, 16388}};
+static const size2 sizes[] = {{1, 1},     {3, 5},      {7, 16},  {64, 17},
+                              {33, 768},  {300, 1030}, {31, 33}, {127, 1000},
+                              {2, 16388}, {2, 8192}};
 
 typedef struct ln {
     float *x, *w, *b, *dy;

@@ -44,7 +44,7 @@ cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     snprintf(p->name, sizeof p->name, "virtual GPU");
     p->totalGlobalMem = settings.memory;
     p->sharedMemPerBlock = 48 * 1024;
-    p->sharedMemPerBlockOptin = 227 * 1024;
+    p->sharedMemPerBlockOptin = settings.shared;
     p->sharedMemPerMultiprocessor = 228 * 1024;
     p->warpSize = 32;
     p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;

@@ -16,7 +16,6 @@ namespace vgpu {
 // An H100 has these.
 enum : size_t {
     SHARED_DEFAULT = 48 * 1024, // more only after cudaFuncSetAttribute
-    SHARED_MOST = 227 * 1024,
     CANARY_BYTES = 256
 };
 enum : unsigned {
@@ -92,7 +91,7 @@ in_shared(const void *p, size_t bytes)
 bool
 allow_shared(const void *kernel, int bytes)
 {
-    if (bytes < 0 || (size_t)bytes > SHARED_MOST)
+    if (bytes < 0 || (size_t)bytes > settings.shared)
         return false;
     shared_allowed[kernel] = (size_t)bytes;
     return true;

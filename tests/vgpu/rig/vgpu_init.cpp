@@ -161,6 +161,7 @@ init()
     settings.stats = number("VGPU_STATS", 0) != 0;
     settings.no_algo = number("VGPU_NO_ALGO", 0) != 0;
     settings.memory = (size_t)number("VGPU_MEMORY", 32e9);
+    settings.shared = (size_t)number("VGPU_SHARED", SHARED_MOST);
     open_memory();
     catch_signals((int)number("VGPU_TIMEOUT", 0));
     atexit(at_exit);
