@@ -90,7 +90,7 @@ finish(T *y, float *lse, float (*acc)[4], attn_rows *r, const rt_attn &a,
     int t = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float sum = quad_sum(r->sum[h]), by = sum > 0 ? 1 / sum : 0;
+        float sum = quad_sum(r->sum[h]), by = sum == 0 ? 0 : 1 / sum; /* NaN stays */
         if (r->i[h] >= span.n)
             continue;
         T *row = y + ((span.row + r->i[h]) * a.heads + head) * a.d;
@@ -102,7 +102,7 @@ finish(T *y, float *lse, float (*acc)[4], attn_rows *r, const rt_attn &a,
                     row[j * 8 + t + e] = rtc_as<T>(acc[j][2 * h + e] * by);
         if (t == 0)
             lse[attn_lse(a, at, span, head, r->i[h])] =
-                sum > 0 ? r->top[h] + logf(sum) : -INFINITY;
+                sum == 0 ? -INFINITY : r->top[h] + logf(sum);
     }
 }
 

@@ -217,3 +217,24 @@ TEST(rotary_and_its_transpose)
         kt_done();
     }
 }
+
+/* A query that is not a number is not taken for one without keys, and spoils no other. */
+TEST(attention_keeps_nan)
+{
+    form f = {2, 37, 2, 1, 16, true, .mask = 1};
+    problem p = make(&f);
+    int64_t bad = (37 + 5) * p.a.ldq; /* sample 1, row 5, head 0 */
+    rt_attn_at at = {p.mask, NULL, NULL, p.keys, kt_bytes(8), 2 * 37};
+    rt_program program = {0};
+    float *y = kt_floats(p.ny), *lse = kt_floats(p.nlse);
+    p.q[bad + 3] = NAN;
+    rt_stream *s = kt_open(&program, 2);
+    rt_attention(s, y, lse, p.q, p.k, p.v, &at, &p.a,
+                 kt_bytes(kt_scratch.attention(&p.a, 2)));
+    rt_device_close(s);
+    for (int64_t i = 0; i < p.ny; i++)
+        CHECK(!!isnan(y[i]) == (i >= bad && i < bad + 16));
+    CHECK(isnan(lse[2 * 37 + 5]));
+    CHECK(isfinite(lse[3 * 37 + 5]));
+    kt_done();
+}
