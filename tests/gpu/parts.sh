@@ -1,6 +1,6 @@
 # parts.sh -- the card, the build and the tests of run.sh, which sources this.
 #
-# $results has a line a test: part, name, passed|failed|skipped, seconds, why; $skips a line for each thing that was left out: what, why;
+# $results has a line a test: part, name, passed|failed|skipped, seconds, note (why, or what was measured); $skips a line for each thing that was left out: what, why;
 # tabs between. Tests are processes of their own, several at a time, each with a time limit: one that hangs or ends its program costs the
 # others nothing.
 
@@ -105,6 +105,8 @@ one() {
         what=failed why="exit code $code: $(grep -vE '^ *$|CUnit|Suite:|Run Summary|suites|tests|asserts|Elapsed' "$log" | head -n 12 | tr '\t\n' '  ' | cut -c 1-600)"
     elif grep -qE ' [1-9][0-9]* skipped$' "$log"; then
         what=skipped why=$(sed -n 's/^ *skipped: //p' "$log" | head -n 1)
+    else
+        why=$(sed -nE 's/^ +(.* loss [0-9].*)/\1/p' "$log" | head -n 1 | tr -s '\t ' ' ')
     fi
     printf '%s\t%s\t%s\t%.2f\t%s\n' "$part" "$name" $what "$((($(date +%s%N) - from) / 10000000))e-2" "$why" >>"$results"
     [ $what = passed ] || echo "$what: $part $name: $why"
@@ -130,7 +132,7 @@ tests_of() { # PROGRAM [PATTERN]
 }
 
 part_kernels() {
-    local program names=("$root"/tests/kernels/*_test.c) name
+    local program names=("$root"/tests/kernels/*_test.c cudnn_test.c) name
     [ -z "$virtual" ] || names=(move_test.c convert_test.c)
     for name in "${names[@]}"; do
         program=$build/tests/${prefix}_$(basename "$name" .c)
