@@ -20,9 +20,9 @@ write_json() {
     done < <(grep -v "^no device" "$card")
     printf '},\n"tests": ['
     comma=''
-    while IFS=$'\t' read -r part name result seconds why; do
-        printf '%s\n {"part": "%s", "name": "%s", "result": "%s", "seconds": %s, "why": %s}' "$comma" "$part" "$name" "$result" "$seconds" \
-            "$(json_text <<<"$why")"
+    while IFS=$'\t' read -r part name result seconds note; do
+        printf '%s\n {"part": "%s", "name": "%s", "result": "%s", "seconds": %s, "note": %s}' "$comma" "$part" "$name" "$result" "$seconds" \
+            "$(json_text <<<"$note")"
         comma=,
     done <"$results"
     printf '],\n"benchmarks": [\n'
@@ -34,6 +34,11 @@ write_json() {
         comma=,
     done <"$skips"
     printf ']\n}\n'
+}
+
+# After each part: what is known stands there, if the whole is ended from outside.
+save() {
+    write_json >"$json.part" && mv "$json.part" "$json"
 }
 
 summary() {

@@ -52,10 +52,10 @@ if [ $code = 0 ]; then
     has() { [[ ,$parts, == *,$1,* ]]; }
     if make_all; then
         if has bench; then prepare_models >"$work/prepare.log" 2>&1 & fi
-        if has kernels; then part_kernels; else skip "tests of kernels" "not asked for"; fi
-        if has cases; then part_cases; else skip "cases" "not asked for"; fi
-        if has bench; then part_bench; else skip "benchmarks" "not asked for"; fi
-        if has programs; then part_programs; else skip "small programs" "not asked for"; fi
+        if has kernels; then part_kernels && save; else skip "tests of kernels" "not asked for"; fi
+        if has cases; then part_cases && save; else skip "cases" "not asked for"; fi
+        if has bench; then part_bench && save; else skip "benchmarks" "not asked for"; fi
+        if has programs; then part_programs && save; else skip "small programs" "not asked for"; fi
     fi
 else
     cat "$card"
@@ -64,7 +64,7 @@ else
     done
 fi
 summary
-write_json >"$json.part" && mv "$json.part" "$json" && echo "written: $json"
+save && echo "written: $json"
 passed=$(count passed) failed=$(count failed) skipped=$(($(count skipped) + $(wc -l <"$skips")))
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] || exit 1
