@@ -51,7 +51,7 @@ static const char *const c_flags[] = {
 static const char *const cuda_flags[] = {
     "-xcuda",     "-std=c++17",        "-nocudainc",
     "-nocudalib", "-nostdinc++",       "--cuda-gpu-arch=sm_80",
-    "-I",         EFFICC_CUDA_PRELUDE,
+    "-I",         EFFICC_CUDA_PRELUDE, "-D__CUDACC__", /* as under nvcc */
 };
 
 typedef struct parse { /* a file that is being read */

@@ -162,7 +162,7 @@ TEST(headers_that_clang_can_not_read_stop_nobody)
 /* ---- CUDA ---- */
 
 static const char kernels[] =
-    "#include <efficc_launch.h>\n"
+    "#include <efficc_cuda.h>\n"
     "#include <unistd.h>\n"
     "static int host_only(int x) { return x + 1; }\n"
     "/* %%y = scale %%x : f32[8]  !\"/h.0/Mul\" */\n"
@@ -222,6 +222,8 @@ TEST(kernels_are_read_without_a_toolkit)
     bench k;
     bench_open(&k);
     bool ok = check_kernels(&k, "0.f", "y, x, n");
+    CHECK(ok);
+    ok = check_kernels(&k, "(float)TO_I64(MAX(x[0], 1))", "y, x, n");
     CHECK(ok);
     CHECK_STR(said_text(&k.s), "");
     bench_close(&k);
