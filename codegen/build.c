@@ -240,6 +240,9 @@ build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_
     ok = finish(ctx, &all, log, log_path);
     if (!ok && cg_is_cuda(ctx) && !cg_has_cuda_runtime())
         hint_runtime(ctx);
+    if (ok && access(ef_printf(ctx->arena, "%s/trainer", dir), X_OK))
+        return ef_error(ctx, NULL, E_CG_BUILD,
+                        "the compiler says that all is well, but made no trainer");
     return ok;
 }
 
@@ -288,14 +291,28 @@ cg_build(ef_ctx *ctx, const char *dir)
     return ok;
 }
 
-/* text with '$' doubled, as make wants it */
+/* text with '$' doubled, and '#' not for a comment, as make wants it */
 static const char *
 for_make(ef_arena *a, const char *text)
 {
     ef_buf b = {.arena = a};
     for (; *text; text++)
-        ef_puts(&b, *text == '$' ? "$$" : (char[]){*text, 0});
+        ef_puts(&b, *text == '$' ? "$$" : *text == '#' ? "\\#" : (char[]){*text, 0});
     return b.s ? b.s : "";
+}
+
+/* A word of a command, for the shell that make calls. */
+static const char *
+for_shell(ef_arena *a, const char *text)
+{
+    ef_buf b = {.arena = a};
+    if (!strpbrk(text, " '\"\\()&;<>|*?[]`#~"))
+        return for_make(a, text);
+    ef_puts(&b, "'");
+    for (; *text; text++)
+        ef_puts(&b, *text == '\'' ? "'\\''" : (char[]){*text, 0});
+    ef_puts(&b, "'");
+    return for_make(a, b.s);
 }
 
 /* What make knows of the target: the compiler of kernels, and of the whole. */
@@ -316,9 +333,9 @@ put_kernel_rules(ef_ctx *ctx, ef_buf *b)
     if (nvcc)
         cg_link_toolkit(ctx, nvcc, &host);
     ef_putf(b, "NVCC = %s\nARCH = %s\nNVFLAGS = %s\nCUDALIBS =",
-            nvcc ? for_make(a, nvcc) : "nvcc", cg_arch_flags(ctx), nvcc_flags);
+            nvcc ? for_shell(a, nvcc) : "nvcc", cg_arch_flags(ctx), nvcc_flags);
     for (int i = 0; i < host.n; i++)
-        ef_putf(b, " %s", for_make(a, host.at[i]));
+        ef_putf(b, " %s", for_shell(a, host.at[i]));
     ef_puts(b, nvcc ? "\n" : " -lcublasLt\n");
     ef_puts(b,
             "\n../trainer: step.o kernels.o $(RT_LIB)\n"

@@ -40,14 +40,14 @@ runs(const char *path)
 }
 
 static const char *
-on_path(ef_arena *a)
+on_path(ef_arena *a, const char *name)
 {
     const char *path = getenv("PATH");
     while (path && *path) {
         size_t n = strcspn(path, ":");
-        const char *nvcc = ef_printf(a, "%.*s/nvcc", (int)n, path);
-        if (n && runs(nvcc))
-            return nvcc;
+        const char *file = ef_printf(a, "%.*s/%s", (int)n, path, name);
+        if (n && runs(file))
+            return file;
         path += n + (path[n] == ':');
     }
     return NULL;
@@ -65,7 +65,7 @@ cg_nvcc(ef_ctx *ctx)
     for (int i = 0; i < (int)EF_COUNT(place); i++)
         if (runs(place[i]))
             return place[i];
-    return on_path(ctx->arena);
+    return on_path(ctx->arena, "nvcc");
 }
 
 bool
@@ -102,7 +102,8 @@ folders_of(ef_ctx *ctx, const char *nvcc)
     static const char *const name[] = {"lib64", "lib", "targets/x86_64-linux/lib"};
     folders f = {{NULL}};
     char real[PATH_MAX];
-    if (!realpath(nvcc, real))
+    const char *file = strchr(nvcc, '/') ? nvcc : on_path(ctx->arena, nvcc);
+    if (!file || !realpath(file, real))
         return f;
     for (int i = 0; i < 2; i++) { /* the folder above bin */
         char *slash = strrchr(real, '/');

@@ -35,6 +35,19 @@ check "plan.json has the GPU" grep -q '"arch":	"sm_90"' cuda/plan.json
 check "a GPU's kernels are CUDA" [ -e cuda/src/kernels.cu ]
 check "and not C" [ ! -e cuda/src/kernels.c ]
 
+mkdir "a folder"
+ln -s "$nvcc" "a folder/nvcc #1"
+"$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 --nvcc "$PWD/a folder/nvcc #1" -o odd >said 2>&1
+result $? "nvcc at a path with spaces" || tail -n 3 said
+mv odd/trainer built
+touch libefficc_rt_cuda.a # the name is all that this nvcc wants
+make -s -C odd/src RT_LIB="$PWD/libefficc_rt_cuda.a" >said 2>&1
+result $? "and by make" || tail -n 3 said
+check "make has made a trainer" [ -x odd/trainer ]
+! "$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 --nvcc true -o none >said 2>&1
+result $? "an nvcc that makes nothing"
+check "is told so" grep -q "made no trainer" said
+
 train() { # program, folder, options
     "$1/trainer" --train-data rows.jsonl --output-dir "$2" --logging-steps 1 "${@:3}" >said 2>&1
     result $? "$1 into $2" || tail -n 3 said
