@@ -91,7 +91,8 @@ bool fe_writer_run(fe_writer *, fe_sink *); /* false: said why */
  * model's bytes without holes, and `holes_path`, a JSON list of where which tensor goes:
  *   {"size": bytes of the whole file, "holes": [{"at": offset in the finished file,
  *    "bytes": n, "tensor": "param name", "transposed": bool, "dtype": "f32"}]}
- * false: said why. */
+ * Of a model above 2 GB there is no template, and "export", the model's path, stands for the
+ * holes. false: said why. */
 bool fe_write_template(fe_model *, const ir_module *, const char *template_path,
                        const char *holes_path);
 

@@ -294,21 +294,26 @@ leave(fe_sink *sink, bool beside, const fe_hole *hole)
 static bool
 write_file(fe_writer *w, const char *path)
 {
-    template t = {{put, leave}, w->m->ctx, path, NULL};
-    if (fe_writer_bytes(w) > INT_MAX) {
-        ef_error(t.ctx, NULL, E_FILE, path,
-                 "the trained model would be larger than 2 GB, which ONNX files can "
-                 "not be");
-        ef_hint(t.ctx, "adapters have no such limit: --lora-r 8");
-        return false;
-    }
-    t.out = fopen(path, "wb");
+    template t = {{put, leave}, w->m->ctx, path, fopen(path, "wb")};
     if (!t.out)
         return ef_error(t.ctx, NULL, E_FILE, path, strerror(errno));
     bool ok = fe_writer_run(w, &t.sink);
     if (fclose(t.out) && ok)
         ok = ef_error(t.ctx, NULL, E_FILE, path, strerror(errno));
     return ok;
+}
+
+static bool
+write_json(ef_ctx *ctx, cJSON *json, const char *path)
+{
+    char *text = cJSON_Print(json);
+    FILE *f = fopen(path, "w");
+    bool ok = f && text && fputs(text, f) >= 0;
+    if (f)
+        ok = !fclose(f) && ok;
+    cJSON_free(text);
+    cJSON_Delete(json);
+    return ok || ef_error(ctx, NULL, E_FILE, path, strerror(errno));
 }
 
 static bool
@@ -329,14 +334,19 @@ write_holes(const fe_writer *w, const char *path)
         cJSON_AddStringToObject(hole, "dtype", p->hole.dtype);
         cJSON_AddItemToArray(holes, hole);
     }
-    char *text = cJSON_Print(json);
-    FILE *f = fopen(path, "w");
-    bool ok = f && text && fputs(text, f) >= 0;
-    if (f)
-        ok = !fclose(f) && ok;
-    cJSON_free(text);
-    cJSON_Delete(json);
-    return ok || ef_error(w->m->ctx, NULL, E_FILE, path, strerror(errno));
+    return write_json(w->m->ctx, json, path);
+}
+
+/* Instead of holes: which model `efficc export` puts the result into. */
+static bool
+write_export(fe_writer *w, const char *path)
+{
+    ef_report(w->m->ctx, "results     model.safetensors alone: ONNX files end at 2 GB; "
+                         "efficc export makes one of it with its weights beside it");
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "size", (double)fe_writer_bytes(w));
+    cJSON_AddStringToObject(json, "export", w->m->path);
+    return write_json(w->m->ctx, json, path);
 }
 
 static int
@@ -351,6 +361,8 @@ fe_write_template(fe_model *m, const ir_module *module, const char *template_pat
                   const char *holes_path)
 {
     fe_writer *w = fe_writer_new(m, module);
+    if (w && fe_writer_bytes(w) > INT_MAX)
+        return write_export(w, holes_path);
     if (!w || !write_file(w, template_path))
         return false;
     qsort(w->pieces, (size_t)w->npiece, sizeof *w->pieces, by_place);

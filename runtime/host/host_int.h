@@ -213,6 +213,7 @@ int rt_results_save(const rt_run *, const char *program_dir, const char *dir);
 int rt_results_fit(const struct rt_job *);
 /* Can template.json be filled by this program? Asked at start, not after hours. */
 int rt_onnx_check(const rt_program *, const char *program_dir);
+/* DIR/model.onnx, and says so; of a model above 2 GB none, and says what makes one. */
 int rt_onnx_save(const rt_run *, const char *program_dir, const char *path);
 /* NULL where to: stdout. RT_STOPPED: a stop was asked for; then there is no file. */
 int rt_predict(rt_run *, rt_data *, const char *to);

@@ -2,7 +2,8 @@
  *
  * efficc left template.onnx, the file's bytes without weights, and template.json, which says
  * at which offset of the finished file which tensor stands. Both are streamed into the
- * result, so that no second copy of the model is in memory.
+ * result, so that no second copy of the model is in memory. Of a model that is larger than
+ * an ONNX file can be there is none: efficc export makes it of model.safetensors.
  */
 #include "host_int.h"
 
@@ -24,7 +25,8 @@ typedef struct holes {
     cJSON *json;
     hole *at;
     int n;
-    double size; /* of the finished file */
+    double size;       /* of the finished file */
+    const char *large; /* the model, too large for a file; belongs to the JSON */
 } holes;
 
 typedef struct writer {
@@ -85,6 +87,10 @@ read_holes(const rt_program *p, const char *dir, holes *h)
     free(text);
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(h->json, "holes"), *item;
     const cJSON *size = cJSON_GetObjectItemCaseSensitive(h->json, "size");
+    h->large =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->json, "export"));
+    if (h->large)
+        return RT_OK;
     if (!cJSON_IsArray(list) || !cJSON_IsNumber(size))
         return rt_fail(RT_USER, "%s has no size and holes", h->path);
     h->size = size->valuedouble;
@@ -126,7 +132,7 @@ rt_onnx_check(const rt_program *p, const char *program_dir)
     char *template = rt_path(program_dir, "template.onnx");
     holes h;
     int code = read_holes(p, program_dir, &h);
-    if (!code)
+    if (!code && !h.large)
         code = check_template(template, &h);
     free_holes(&h);
     free(template);
@@ -197,13 +203,20 @@ rt_onnx_save(const rt_run *run, const char *program_dir, const char *path)
     holes h;
     writer w = {.run = run, .from = fopen(template, "rb")};
     int err = errno, code = read_holes(run->program, program_dir, &h);
-    if (!code && !w.from)
+    if (!code && !w.from && !h.large)
         code = rt_fail(RT_USER, "%s: %s", template, strerror(err));
-    if (!code) {
+    if (!code && h.large)
+        rt_say("note",
+               "no model.onnx, for ONNX files end at 2 GB: efficc export --weights "
+               "%.*s.safetensors %s -o %s has its weights beside it",
+               (int)(strlen(path) - strlen(".onnx")), path, h.large, path);
+    else if (!code) {
         rt_file_open(&w.to, path);
         code = fill_all(&w, &h);
         w.to.code = w.to.code ? w.to.code : code; /* then nothing is put in its place */
         code = rt_file_done(&w.to);
+        if (!code)
+            rt_say("saved", "%s: the trained model", path);
     }
     if (w.from)
         fclose(w.from);

@@ -55,8 +55,6 @@ rt_results_save(const rt_run *run, const char *program_dir, const char *dir)
     char *onnx = rt_path(dir, "model.onnx"), *torch = rt_path(dir, "model.safetensors");
     int code = rt_onnx_save(run, program_dir, onnx);
     if (!code)
-        rt_say("saved", "%s: the trained model", onnx);
-    if (!code)
         code = save_torch(run, torch);
     free(onnx);
     free(torch);

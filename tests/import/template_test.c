@@ -220,6 +220,25 @@ TEST(shared_ones_are_read_no_more)
     close_fixture(&f);
 }
 
+TEST(too_large_a_model_has_none)
+{
+    fixture f;
+    open_fixture(&f);
+    fe_tensor *t =
+        ef_map_get(&f.m->inits, ef_intern(f.ctx, f.module->params.at[0]->onnx));
+    t->bytes = 3ull << 30;
+    NEED(fe_write_template(f.m, f.module, "template.onnx", "template.json"));
+    CHECK(access("template.onnx", F_OK));
+    cJSON *json =
+        cJSON_Parse(ef_read_file(f.ctx->arena, "template.json", 1 << 20, &(size_t){0}));
+    NEED(json != NULL);
+    CHECK(cJSON_GetObjectItem(json, "size")->valuedouble > 3e9);
+    CHECK_STR(cJSON_GetObjectItem(json, "export")->valuestring, CASE);
+    CHECK(!cJSON_GetObjectItem(json, "holes"));
+    cJSON_Delete(json);
+    close_fixture(&f);
+}
+
 TEST(holes_have_the_type_of_the_file)
 {
     fixture f;

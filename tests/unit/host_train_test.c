@@ -516,6 +516,29 @@ TEST(a_foreign_folder_is_refused)
     TOY_HEARD("compile again");
 }
 
+TEST(too_large_a_model_is_left_to_export)
+{
+    rt_program p = toy_program();
+    char *argv[] = {"trainer",
+                    "--train-data",
+                    (char *)train_rows(),
+                    "--output-dir",
+                    (char *)toy_path("large"),
+                    "--max-steps",
+                    "1"};
+    program_folder();
+    unlink(toy_path("prog/template.onnx"));
+    toy_write("prog/template.json", "{\"size\": 1e10, \"export\": \"big/one.onnx\"}");
+    toy_listen();
+    CHECK(rt_host_main(7, argv, &p, toy_path("prog")) == RT_OK);
+    toy_heard();
+    TOY_HEARD("no model.onnx, for ONNX files end at 2 GB");
+    TOY_HEARD("large/model.safetensors big/one.onnx -o ");
+    CHECK(!access(toy_path("large/model.safetensors"), R_OK));
+    CHECK(access(toy_path("large/model.onnx"), F_OK));
+    program_folder();
+}
+
 /* Whatever bit of base.safetensors flips, the run ends; but for those of its text that say
  * nothing, as in a number's last digit that is not needed. */
 TEST(damaged_weights_are_no_start)
