@@ -137,6 +137,16 @@ cs_stream(pricing *p, const ir_op *op, const rule *r)
     put_call(p, op, r, read_bytes(op) + written_bytes(op), r->per * largest_count(op));
 }
 
+/* Without a weight's gradient there is no second stage of sums over rows. */
+static void
+cs_norm_grad(pricing *p, const ir_op *op, const rule *r)
+{
+    cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
+                          r->per * largest_count(op));
+    if (!ir_attr_int(op, IR_ATTR_wgrad, 0))
+        c->kernels = 1;
+}
+
 /* ---- elementwise kernels ---- */
 
 static bool

@@ -402,13 +402,20 @@ sum_rows(sum_call c)
         sum_stripes<M>(c.pb + g * c.cols + first, b, c.cols - first, shared);
 }
 
-/* y [cols] (+)= sum over groups of part [groups, cols]. */
+typedef struct group_sums { /* y [cols] (+)= sum over groups of part [groups, cols] */
+    float *y[2];
+    const float *part[2];
+    bool add[2];
+} group_sums;
+
+/* Grid: columns; which of the two. */
 static __global__ void
-sum_groups(float *y, const float *part, int64_t groups, int64_t cols, bool add)
+sum_groups(group_sums c, int64_t groups, int64_t cols)
 {
     __shared__ float shared[STRIPES][LANES];
     int64_t col = (int64_t)blockIdx.x * LANES + threadIdx.x;
-    float sum = 0;
+    const float *part = c.part[blockIdx.y];
+    float *y = c.y[blockIdx.y], sum = 0;
     for (int64_t g = threadIdx.y; g < groups && col < cols; g += STRIPES)
         sum += part[g * cols + col];
     shared[threadIdx.y][threadIdx.x] = sum;
@@ -417,16 +424,21 @@ sum_groups(float *y, const float *part, int64_t groups, int64_t cols, bool add)
         return;
     for (int i = 1; i < STRIPES; i++)
         sum += shared[i][threadIdx.x];
-    y[col] = add ? y[col] + sum : sum;
+    y[col] = c.add[blockIdx.y] ? y[col] + sum : sum;
 }
 
+/* dw and db, each or NULL, from their partial sums. */
 static void
-sum_partials(rt_stream *s, float *y, const float *part, int64_t groups, int64_t cols,
-             bool add)
+sum_partials(rt_stream *s, float *dw, const float *pw, bool add_w, float *db,
+             const float *pb, bool add_b, int64_t groups, int64_t cols)
 {
-    if (y)
-        RT_LAUNCH(sum_groups, dim3((unsigned)rtc_blocks(cols, LANES)),
-                  dim3(LANES, STRIPES), 0, s->stream, y, part, groups, cols, add);
+    group_sums c = {{dw, db}, {pw, pb}, {add_w, add_b}};
+    if (!dw)
+        c.y[0] = db, c.part[0] = pb, c.add[0] = add_b;
+    unsigned n = (dw != NULL) + (db != NULL);
+    if (n)
+        RT_LAUNCH(sum_groups, dim3((unsigned)rtc_blocks(cols, LANES), n),
+                  dim3(LANES, STRIPES), 0, s->stream, c, groups, cols);
 }
 
 static void
@@ -458,8 +470,7 @@ rt_layernorm_dwb(rt_stream *s, float *dw, float *db, const void *dy, const void 
     if (cols == 0 || (!dw && !db))
         return;
     run_sums(s, &c, groups);
-    sum_partials(s, dw, pw, groups, cols, add_w);
-    sum_partials(s, db, pb, groups, cols, add_b);
+    sum_partials(s, dw, pw, add_w, db, pb, add_b, groups, cols);
 }
 
 void
@@ -472,7 +483,7 @@ rt_rmsnorm_dw(rt_stream *s, float *dw, const void *dy, const void *x, const floa
     if (cols == 0)
         return;
     run_sums(s, &c, groups);
-    sum_partials(s, dw, pw, groups, cols, add);
+    sum_partials(s, dw, pw, add, NULL, NULL, false, groups, cols);
 }
 
 void
@@ -499,6 +510,5 @@ rt_norm_grad(rt_stream *s, void *dx, void *low, float *dw, float *db, const void
     if (n->rows == 0)
         RT_CUDA(cudaMemsetAsync(c.pw, 0, rtc_norm_groups(0) * n->cols * (db ? 8 : 4),
                                 s->stream));
-    sum_partials(s, dw, c.pw, groups, n->cols, of->add_w);
-    sum_partials(s, db, c.pb, groups, n->cols, of->add_b);
+    sum_partials(s, dw, c.pw, of->add_w, db, c.pb, of->add_b, groups, n->cols);
 }
