@@ -102,7 +102,7 @@ attributes(dnnl_primitive_attr_t attr, const rt_gemm_desc *d)
 static bool
 library_takes(const rt_gemm_desc *d)
 {
-    if (d->ta || (d->bias && d->alpha != 1))
+    if (d->ta || (d->bias && d->alpha != 1) || !d->m || !d->n || !d->k)
         return false;
     if (d->a == RT_F32 && d->b == RT_F32)
         return d->c == RT_F32;

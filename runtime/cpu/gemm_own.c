@@ -244,7 +244,7 @@ rt_mm_run(const rt_mm *g, int threads, void *scratch)
     int64_t batch = rt_max(1, g->batch);
     double work = (double)batch * (double)g->m * (double)g->n * (double)g->k;
 #pragma omp parallel num_threads(work < RT_SMALL ? 1 : threads)
-    for (int64_t i = 0; g->m > 0 && i < batch; i++) {
+    for (int64_t i = 0; g->m > 0 && g->n > 0 && i < batch; i++) {
         rt_mm one = *g;
         one.a = v_at(g->a, i * g->sa, g->type_a);
         one.b = v_at(g->b, i * g->sb, g->type_b);
