@@ -45,7 +45,7 @@ tile_product(const __grid_constant__ rtc_call g)
 {
     __shared__ float a[SLICE][TILE + 1], b[SLICE][TILE + 1];
     const rt_gemm_desc &d = g.d;
-    int64_t row = (int64_t)blockIdx.y * TILE, col = (int64_t)blockIdx.x * TILE;
+    int64_t row = (int64_t)blockIdx.x * TILE, col = (int64_t)blockIdx.y * TILE;
     for (int64_t q = blockIdx.z; q < d.batch; q += gridDim.z) {
         float sum[EACH][EACH] = {};
         for (int64_t p = 0; p < d.k; p += SLICE) {
@@ -67,7 +67,8 @@ void
 rtc_own_product(rt_stream *s, const rtc_call *g)
 {
     const rt_gemm_desc *d = &g->d;
-    dim3 grid((unsigned)rtc_blocks(d->n, TILE), (unsigned)rtc_blocks(d->m, TILE),
+    /* rows along x: there may be more than 65535 tiles of them, all that y has */
+    dim3 grid((unsigned)rtc_blocks(d->m, TILE), (unsigned)rtc_blocks(d->n, TILE),
               (unsigned)rtc_min(d->batch, BATCHES));
     RT_LAUNCH(tile_product, grid, dim3(SIDE, SIDE), 0, s->stream, *g);
 }
