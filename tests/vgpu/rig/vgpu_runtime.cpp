@@ -245,7 +245,9 @@ cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 cudaError_t
 cudaStreamDestroy(cudaStream_t s)
 {
-    wait_stream(s, "cudaStreamDestroy");
+    if (s->capture)
+        die("cudaStreamDestroy on a stream that is being captured");
+    wait_task(s->id, s->issued, Clock(), "cudaStreamDestroy"); // the host knows of no end
     drop_stream(s);
     return cudaSuccess;
 }
