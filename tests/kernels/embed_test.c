@@ -66,6 +66,13 @@ TEST(gradient_of_an_embedding)
     }
 }
 
+/* More rows than threads: a warp goes on from one to the next. */
+TEST(ids_of_more_rows_than_threads)
+{
+    check_embed_grad(ids_of(1100, 300, false), 1100, 1, 300, 0);
+    kt_done();
+}
+
 /* Runs of equal ids in order of position: of every length against that of a chunk. */
 TEST(gradient_of_an_embedding_of_runs)
 {

@@ -27,6 +27,7 @@ static const norm_case norms[] = {
     {127, 1000, 1, RT_F32, RT_BF16, true, true, true, true},
     {9, 64, 0, RT_F32, RT_BF16, false, false, false, false},
     {2, 20000, 0, RT_F32, RT_F32, false, true, true, false},
+    {0, 64, 0, RT_F32, RT_F32, true, false, true, false},
 };
 
 typedef struct norm_out {

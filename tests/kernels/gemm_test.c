@@ -315,6 +315,18 @@ TEST(our_own_kernel_where_the_library_has_none)
     unsetenv("VGPU_NO_ALGO");
 }
 
+/* Of several tiles and slices, none of them whole. */
+TEST(a_small_product_of_our_own)
+{
+    static const shape z = {66, 65, 33, 0};
+    setenv("VGPU_NO_ALGO", "1", 1);
+    for (unsigned form = 0; form < 2; form++) {
+        rt_gemm_desc d = describe(&z, 3 * form);
+        check_product(&d);
+    }
+    unsetenv("VGPU_NO_ALGO");
+}
+
 /* The product of d in a capture, which is measured and thrown away, and then for good. */
 static void
 check_measured(rt_gemm_desc *d)

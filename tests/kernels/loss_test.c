@@ -51,8 +51,9 @@ targets_of(int64_t rows, int64_t c, int kind)
 
 TEST(cross_entropy_of_logits)
 {
-    static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
-    for (int i = 0; i < 15; i++) {
+    static const int64_t z[][2] = {{1, 1},    {4, 2},    {70, 3},
+                                   {130, 33}, {9, 4000}, {3, 5000}};
+    for (int i = 0; i < 18; i++) {
         int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
         float *x = kt_noise(n, 1, 8), *scale = kt_value(0.25f), *loss2 = kt_floats(1);
         int64_t *t = targets_of(rows, c, i % 3), *right = kt_bytes(8);
@@ -305,6 +306,20 @@ TEST(head_with_cross_entropy_in_chunks)
         }
 }
 
+/* Rows of several tiles, of which a block has several warps; some without label. */
+TEST(a_head_of_long_rows)
+{
+    static const int64_t z[] = {5, 3, 1101, 512};
+    static const rt_dtype types[] = {RT_F32, RT_BF16};
+    for (int k = 0; k < 2; k++) {
+        head p = make(z, types[k], 1 << 2 | 2 | k);
+        want w = reference(logits_of(&p), p.targets, p.d.rows, p.d.v);
+        check_eval(&p, &w, 0.1f);
+        check_grad(&p, &w, 0.1f);
+        kt_done();
+    }
+}
+
 /* Fewer rows than scratch was planned for. */
 TEST(head_of_fewer_rows)
 {
@@ -334,8 +349,9 @@ values_of(int64_t n, int kind)
 
 TEST(squared_error)
 {
-    static const int64_t z[][2] = {{1, 1}, {4, 2}, {70, 3}, {130, 33}, {9, 4000}};
-    for (int i = 0; i < 15; i++) {
+    static const int64_t z[][2] = {{1, 1},    {4, 2},    {70, 3},
+                                   {130, 33}, {9, 4000}, {3, 5000}};
+    for (int i = 0; i < 18; i++) {
         int64_t rows = z[i / 3][0], c = z[i / 3][1], n = rows * c;
         float *y = kt_noise(n, 1, 3), *v = values_of(n, i % 3);
         float *scale = kt_value(0.25f), *loss2 = kt_floats(1);

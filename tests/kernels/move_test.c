@@ -145,3 +145,20 @@ TEST(copy_zero_add)
         kt_done();
     }
 }
+
+/* Tiles that are not whole, on every side. */
+TEST(a_small_transpose)
+{
+    static const int64_t dim[] = {33, 50};
+    static const int perm[] = {1, 0};
+    rt_program program = {0};
+    char *x = (char *)kt_noise(33 * 50, 3, 1), *y[KT_TEAMS];
+    RUN_TEAMS(&program, s, team)
+    {
+        y[team] = kt_bytes(33 * 50 * 4);
+        rt_transpose(s, y[team], x, 2, dim, perm, 4);
+    }
+    for (int team = 0; team < KT_TEAMS; team++)
+        CHECK(transposed(y[team], x, 2, dim, perm, 4));
+    kt_done();
+}

@@ -39,6 +39,14 @@ TEST(reductions)
         check_reductions(z[i / 2], i % 2);
 }
 
+/* A row of a whole block, rows of warps, and of nothing. */
+TEST(small_reductions)
+{
+    static const int64_t z[][3] = {{2, 1028, 1}, {3, 1025, 1}, {9, 3, 1}, {3, 0, 2}};
+    for (size_t i = 0; i < sizeof z / sizeof *z; i++)
+        check_reductions(z[i], 0);
+}
+
 /* Of rows and of columns, wherever it stands; infinities are numbers. */
 TEST(a_maximum_keeps_nan)
 {
@@ -125,6 +133,12 @@ TEST(column_sums)
         k[2] = k[2] < k[1] ? k[1] : k[2];
         check_column_sums(k, types[i % 3], i / 3 % 2);
     }
+}
+
+TEST(column_sums_of_no_rows)
+{
+    static const int64_t z[] = {0, 8, 8};
+    check_column_sums(z, RT_F32, 0);
 }
 
 /* Of a low type: the same sums as of its floats. */
