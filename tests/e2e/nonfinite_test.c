@@ -127,7 +127,8 @@ TEST(queries_without_keys_are_no_fault)
     fclose(f);
     spoil("inf.safetensors", "transformer.h.1.mlp.c_proj.bias", 7, 1 << 30, INFINITY);
     CHECK(trainer_with("row.jsonl", "keys", "--init-tensors inf.safetensors") == 1);
-    CHECK(heard("layer.1 forward, %l1.mlp.c_proj.Gemm = linear"));
+    CHECK(heard(
+        "layer.1 forward, %l1.Add_1 = linear_add (/transformer/h.1/mlp/c_proj/Gemm)"));
     CHECK(heard("its operand $transformer.h.1.mlp.c_proj.bias is not finite itself"));
     CHECK(heard("\n  row 1 of row.jsonl"));
 }

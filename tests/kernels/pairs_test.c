@@ -75,7 +75,7 @@ check(rt_gemm_desc *d)
     float *a = kt_noise(na, 1, 1), *b = kt_noise(nb, 2, 1), *c = kt_noise(nc, 3, 1);
     float *bias = kt_noise(d->n, 4, 1);
     void *la = kt_as(a, na, d->a), *lb = kt_as(b, nb, d->b), *got = kt_as(c, nc, d->c);
-    d->scratch = rt_gemm_scratch(d, 2);
+    d->scratch = kt_scratch.gemm(d, 2);
     NEED(d->scratch >= 0);
     rt_program p = {.ngemm = 1, .gemm = d};
     rt_stream *s = kt_open(&p, 2);
