@@ -91,6 +91,7 @@ full() {
     for san in asan ubsan; do
         row "$san, kernels and rig of the virtual GPU" $san-vgpu "" -L vgpu -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
     done
+    EFFICC_MUTANTS=all row "every mutant of the CUDA runtime" release "" -R mutants_test
     row "cases as plain operators" release "--no-recognise all" -R cases_test
     row "cases on one thread" release "--threads 1" -R cases_test
     row "cases on three threads" release "--threads 3" -R cases_test

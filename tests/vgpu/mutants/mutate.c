@@ -1,9 +1,9 @@
 /* mutate.c -- sources with every mutant in them, one of which a number switches on.
  *
- *     mutate OUT LIST SEEDED FILE..
+ *     mutate FIRST OUT LIST SEEDED FILE..
  *
  * Writes a copy of each FILE into the folder OUT, and a line for each mutant to LIST: number, file,
- * function, what it is, with tabs between them. A copy is the file as it was as long as mutant(i)
+ * function, what it is, with tabs between them. Numbers are above FIRST, and NUMBERS apart for each file. A copy is the file as it was as long as mutant(i)
  * is false for all i: a statement that mutant i leaves out stands behind `if (!mutant(i))`, and once
  * more behind `if (mutant(i))` where another puts it. So all mutants are compiled at once, and lines
  * keep their numbers.
@@ -11,7 +11,7 @@
  * The rules: each statement of `ordering` is left out, moved down over the statement behind it
  * and up over the one before, as long as that is in its block; each wait for copies lets one group
  * more go on; each assignment of 0 to shared memory is left out; each stream of a call is another
- * one. SEEDED adds replacements: FILE|FUNCTION|WHAT|OLD|NEW, where OLD occurs in one line. What the
+ * one. SEEDED adds replacements: FILE@FUNCTION@WHAT@OLD@NEW, where OLD occurs in one line. What the
  * rules know of the sources' form is clang-format's: a statement ends where indentation comes
  * back. */
 #ifndef _GNU_SOURCE
@@ -24,7 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LINES = 2000, MOST_NAMES = 40, MOST_MUTANTS = 500, TEXT = 1000 };
+enum {
+    MOST_LINES = 2000,
+    MOST_NAMES = 40,
+    NUMBERS = 100,
+    MOST_MUTANTS = NUMBERS - 1,
+    TEXT = 1000
+};
 
 typedef struct line {
     char *old, *text; /* as it was; with replacements */
@@ -204,9 +210,10 @@ function_of(const source *s, int i)
     while (i >= 0 && strcmp(s->line[i].old + s->line[i].indent, "{"))
         i--;
     for (i--; i >= 0 && !s->line[i].comment && !ends_with(&s->line[i], ";{}"); i--) {
-        char *code = code_of(&s->line[i]), *open;
-        for (open = strchr(code, '('); open && open == code; open = NULL)
-            ;
+        char *code = code_of(&s->line[i]), *bounds = strstr(code, "__launch_bounds__(");
+        char *open = strchr(bounds ? bounds + strcspn(bounds, ")") : code, '(');
+        if (open == code)
+            open = NULL;
         char *name = open;
         while (name && name > code &&
                (isalnum((unsigned char)name[-1]) || name[-1] == '_'))
@@ -441,12 +448,24 @@ stream_line(source *s, int i)
         }
 }
 
+/* Kernels of an emitted program. */
+static void
+emitted_line(source *s, int i)
+{
+    static const char call[] = "rt_cuda_stream(st)";
+    line *l = &s->line[i];
+    char *at = strstr(l->text, call);
+    if (at)
+        choice(l, at, at + strlen(call), "(cudaStream_t)0",
+               add_mutant(s, i, format("the legacy stream in %s", code_of(l))));
+}
+
 /* ---- seeded mutants ---- */
 
 static char *
 field_of(char **p)
 {
-    char *f = strsep(p, "|");
+    char *f = strsep(p, "@");
     if (!f)
         fail("a line of seeded mutants has too few fields");
     return f;
@@ -491,39 +510,51 @@ seed_mutants(source *s, const char *path)
             if (found)
                 seed_line(s, i, what, old, new);
         }
-        if (!found)
-            fail("seeded mutant is stale: %s has no '%s' in %s", file, old, function);
+        if (!found) /* the sources went on: whoever reads the list says so */
+            fprintf(list, "0\t%s\t%s\tstale: %s\n", file, function, what);
     }
     fclose(f);
 }
 
 /* ---- */
 
+/* A file that is as it should be stays: nothing need be compiled again. */
 static void
 write_source(const source *s, const char *folder)
 {
-    char *path = format("%s/%s", folder, s->name);
-    FILE *f = fopen(path, "w");
-    if (!f)
-        fail("can't write %s", path);
-    for (int i = 0; i < s->n; i++)
+    char *path = format("%s/%s", folder, s->name), *text = NULL, *is = NULL;
+    size_t n = 0, room = 0;
+    FILE *f = open_memstream(&text, &n);
+    for (int i = 0; f && i < s->n; i++)
         fprintf(f, "%s%s%s\n", s->line[i].before, s->line[i].text, s->line[i].behind);
-    if (fclose(f))
-        fail("can't write %s", path);
+    if (!f || fclose(f))
+        fail("out of memory");
+    f = fopen(path, "r");
+    ssize_t got = f ? getdelim(&is, &room, 0, f) : -1;
+    if (f)
+        fclose(f);
+    if (got != (ssize_t)n || memcmp(is, text, n)) {
+        f = fopen(path, "w");
+        if (!f || fwrite(text, 1, n, f) != n || fclose(f))
+            fail("can't write %s", path);
+    }
     free(path);
+    free(text);
+    free(is);
 }
 
 int
 main(int argc, char **argv)
 {
     static source s;
-    if (argc < 5)
-        fail("usage: mutate OUT LIST SEEDED FILE..");
-    list = fopen(argv[2], "w");
+    if (argc < 6)
+        fail("usage: mutate FIRST OUT LIST SEEDED FILE..");
+    list = fopen(argv[3], "w");
     if (!list)
-        fail("can't write %s", argv[2]);
-    for (int k = 4; k < argc; k++) {
+        fail("can't write %s", argv[3]);
+    for (int k = 5; k < argc; k++) {
         memset(&s, 0, sizeof s);
+        mutants = atoi(argv[1]) + (k - 5) * NUMBERS;
         read_source(&s, argv[k]);
         for (int i = 0; i < s.n; i++)
             if (!s.line[i].comment)
@@ -534,10 +565,12 @@ main(int argc, char **argv)
                 zero_line(&s, i);
             }
         for (int i = 0; i < s.n; i++)
-            if (!s.line[i].comment)
+            if (!s.line[i].comment) {
                 stream_line(&s, i);
-        seed_mutants(&s, argv[3]);
-        write_source(&s, argv[1]);
+                emitted_line(&s, i);
+            }
+        seed_mutants(&s, argv[4]);
+        write_source(&s, argv[2]);
     }
     return fclose(list) ? 1 : 0;
 }
