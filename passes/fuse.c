@@ -49,13 +49,20 @@ drop(ir_op *op)
 
 /* Everyone reads `with`, under old's name. */
 static void
-replace(ir_value *old, ir_value *with)
+pass_on(ir_value *old, ir_value *with)
 {
     ir_func *f = old->def->block->func;
     const char *name = old->name;
     ir_replace_uses(f, old, with);
     ir_rename(f, old, "replaced");
     ir_rename(f, with, name);
+}
+
+/* The same of an op's only result; the op goes. */
+static void
+replace(ir_value *old, ir_value *with)
+{
+    pass_on(old, with);
     drop(old->def);
 }
 
@@ -234,7 +241,9 @@ whole_gradient(ir_module *m, ir_op *dx)
         return;
     all = whole_norm(m, &p, at);
     for (int i = 0, n = p.dw ? p.dw->nres : 0; i < n; i++)
-        replace(p.dw->res[i], all->res[r++]);
+        pass_on(p.dw->res[i], all->res[r++]);
+    if (p.dw)
+        drop(p.dw);
     if (p.low)
         replace(p.low->res[0], all->res[r]);
     replace(at->res[0], all->res[0]);
