@@ -128,10 +128,8 @@ elif [ "$tier" = quick ]; then
     run "quick tests" build -L quick
 else
     run "all tests" build -L "quick|default"
-    for san in asan ubsan; do
-        build $san
-        run "quick tests under $san, but those that read sources" build-$san -L quick -LE tools
-    done
+    build san
+    run "quick tests under ASan and UBSan, but those that read sources" build-san -L quick -LE tools
     if has_fuzzer; then
         build fuzz
         run "fuzz targets" build-fuzz -L fuzz
