@@ -271,9 +271,14 @@ const char *
 sh_rotary2(ef_ctx *ctx, const ir_op *op, const ir_type **out)
 {
     const char *why = check_turn(ctx, op, 0, 2, IR_ATTR_heads);
+    if (!why)
+        why = check_turn(ctx, op, 1, 2, IR_ATTR_kv_heads);
+    if (!why && arg(op, 0)->dtype != arg(op, 1)->dtype)
+        why = ir_bad(ctx, op, 1, "%s as operand 0 has",
+                     ir_dtypes[arg(op, 0)->dtype].name);
     out[0] = arg(op, 0);
     out[1] = arg(op, 1);
-    return why ? why : check_turn(ctx, op, 1, 2, IR_ATTR_kv_heads);
+    return why;
 }
 
 /* ---- adapters ---- */

@@ -120,8 +120,11 @@ whole(const ir_op *op)
 static ir_op *
 partner(const ir_op *op)
 {
-    for (ir_op *o = op->prev; o && whole(op); o = o->prev) {
-        if (whole(o) && o->arg[1] == op->arg[1] && o->arg[2] == op->arg[2] &&
+    if (!whole(op))
+        return NULL;
+    for (ir_op *o = op->prev; o; o = o->prev) {
+        if (whole(o) && o->arg[0]->type->dtype == op->arg[0]->type->dtype &&
+            o->arg[1] == op->arg[1] && o->arg[2] == op->arg[2] &&
             ir_attr_int(o, IR_ATTR_inverse, 0) == ir_attr_int(op, IR_ATTR_inverse, 0) &&
             o->arg[0] != op->arg[0] && unused_before(o, op))
             return o;

@@ -4,7 +4,8 @@
 #   scripts/test.sh            the default tier: everything, the quick tests again under ASan and UBSan, the fuzz targets (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
 #   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off, with other thread
-#                              counts, and on the virtual GPU in every precision and order and with races looked for; goes on where it was stopped on the same commit; writes tests/full-results.txt
+#                              counts, and on the virtual GPU in every precision and order and with races looked for; goes on where
+#                              it was stopped on the same commit; writes tests/full-results.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tier=${1:-default}

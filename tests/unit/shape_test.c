@@ -199,6 +199,8 @@ static const row rows[] = {
      "expected f32[2,8]"},
     {"rotary2", "bf16[rows:10,32] bf16[rows:10,16] f32[rows:10,8] f32[rows:10,8]",
      "heads=4, kv_heads=2", "bf16[rows:10,32] bf16[rows:10,16]", NULL},
+    {"rotary2", "f32[2,5,32] bf16[2,5,16] f32[1,5,8] f32[1,5,8]", "heads=4, kv_heads=2",
+     "f32[2,5,32] bf16[2,5,16]", "f32 as operand 0 has"},
     {"rotary2", "f32[2,5,32] f32[2,5,16] f32[1,5,8] f32[1,5,8]", "heads=4, kv_heads=3",
      "f32[2,5,32] f32[2,5,16]", "3 heads"},
     {"rmsnorm_dx", "f32[2,8] f32[2,8] f32[8] f32[2]", "", "f32[2,8]", NULL},
