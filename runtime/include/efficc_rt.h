@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_ABI = 5, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8, RT_SIZES = 8 };
+enum { RT_ABI = 6, RT_ALIGN = 64, RT_IGNORE = -100, RT_MAX_RANK = 8, RT_SIZES = 8 };
 
 /* rt_stream: order of execution; CPU: the caller's own order. rt_future: a collective in
  * flight; none exists on one rank. */
@@ -128,6 +128,17 @@ typedef struct rt_input { /* an argument of step and eval */
     rt_sym vary; /* dim[0] is the most of it */
 } rt_input;
 
+/* What else a product gives; cuBLASLt does it before C goes to memory. H and C have one type and
+ * both are dense; C is not added to, batch is 1, alpha is 1. H follows from sums in f32; the GELU
+ * is that of H before or after it is rounded. */
+typedef enum rt_epilogue {
+    RT_NO_EPILOGUE,
+    RT_GELU,  /* H [M,N] = the product and the bias; C = gelu_tanh(H), see elementwise.def */
+    RT_DGELU, /* C = the product times the derivative of gelu_tanh at H [M,N] */
+    RT_SUM_A, /* also float [M]: sums of op(A) over k; C may be added to */
+    RT_SUM_B  /* also float [N]: sums of op(B) over k; C may be added to */
+} rt_epilogue;
+
 /* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of
  * A [K,M]; likewise tb for B. ld*: elements from one row in memory to the next. batch > 1:
  * that many independent products, s* elements apart (0: the same operand each time).
@@ -139,6 +150,8 @@ typedef struct rt_gemm_desc {
     rt_sym vary_m, vary_k;
     rt_dtype a, b, c;
     bool ta, tb, bias, add; /* add: C += instead of C = */
+    rt_epilogue epilogue;
+    bool add_sum; /* RT_SUM_*: += */
     float alpha;
     int64_t lda, ldb, ldc;
     int64_t batch, sa, sb, sc;
@@ -398,6 +411,9 @@ void rt_gemm(rt_stream *, int g, void *c, const void *a, const void *b,
 /* The same of a row that says add, C = from + ...: from is C, or dense in C's type. */
 void rt_gemm_from(rt_stream *, int g, void *c, const void *from, const void *a,
                   const void *b, const float *bias, void *scratch);
+/* The same of a row with an epilogue. with: H, NULL if RT_GELU shall not keep it; or the sums. */
+void rt_gemm_with(rt_stream *, int g, void *c, void *with, const void *a, const void *b,
+                  const float *bias, void *scratch);
 void rt_copy(rt_stream *, void *y, const void *x, int64_t bytes); /* y = x */
 void rt_zero(rt_stream *, void *y, int64_t bytes);                /* zero bytes */
 void rt_add_to(rt_stream *, float *y, const float *x, int64_t n); /* y += x, both [n] */
