@@ -133,7 +133,7 @@ typedef struct rt_input { /* an argument of step and eval */
  * is that of H before or after it is rounded. */
 typedef enum rt_epilogue {
     RT_NO_EPILOGUE,
-    RT_GELU,  /* H [M,N] = the product and the bias; C = gelu_tanh(H), see elementwise.def */
+    RT_GELU, /* H [M,N] = the product and the bias; C = gelu_tanh(H), see elementwise.def */
     RT_DGELU, /* C = the product times the derivative of gelu_tanh at H [M,N] */
     RT_SUM_A, /* also float [M]: sums of op(A) over k; C may be added to */
     RT_SUM_B  /* also float [N]: sums of op(B) over k; C may be added to */
