@@ -76,7 +76,7 @@ start(ef_ctx *ctx, job *j, const char *what, words *w)
         return true;
     ef_error(ctx, NULL, E_CG_BUILD,
              ef_printf(ctx->arena, "can not run '%s': %s", w->at[0], strerror(why)));
-    if (ctx->cfg->nvcc && !strcmp(w->at[0], ctx->cfg->nvcc))
+    if (cg_is_cuda(ctx) && !strcmp(w->at[0], cg_nvcc(ctx)))
         ef_hint(ctx, "--nvcc names NVIDIA's compiler; --target cpu needs none");
     else
         ef_hint(ctx,
@@ -251,8 +251,16 @@ cg_ready(ef_ctx *ctx)
 {
     if (!cg_is_cuda(ctx) || !ctx->cfg->build)
         return true;
+    const char *wrong = cg_wrong_nvcc(ctx);
+    if (wrong) {
+        ef_error(ctx, NULL, E_OPT_VALUE, "nvcc",
+                 ef_printf(ctx->arena, "there is no program '%s'", wrong));
+        ef_hint(ctx, "--nvcc names NVIDIA's compiler; --target cpu needs none");
+        return false;
+    }
     if (!cg_nvcc(ctx)) {
-        ef_error(ctx, NULL, E_CG_BUILD, "no nvcc was found");
+        ef_error(ctx, NULL, E_CG_BUILD,
+                 ef_printf(ctx->arena, "no nvcc was found%s", cg_wrong_home(ctx)));
         ef_hint(ctx, "--nvcc names it; scripts/setup.sh --cuda makes a toolkit; "
                      "--target cpu needs none; --no-build leaves the sources");
         return false;

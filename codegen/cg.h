@@ -15,7 +15,7 @@
 #include "../passes/pass.h"
 
 /* Settles the target where the options leave it open: where there is a CUDA device, and what
- * compiles for it, cuda. The line that says which, and why. */
+ * compiles for it, cuda. The line that says which, and why; of cuda a second one with the nvcc. */
 const char *cg_choose_target(ef_ctx *, ef_config *);
 /* The target named in the configuration, cpu if none is; NULL: said why. */
 const pass_target *cg_target(ef_ctx *);

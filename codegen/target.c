@@ -153,7 +153,9 @@ cg_target(ef_ctx *ctx)
 static const char *
 lacks(ef_ctx *ctx)
 {
-    return !cg_nvcc(ctx)            ? "no nvcc was found; scripts/setup.sh --cuda"
+    return !cg_nvcc(ctx)
+               ? ef_printf(ctx->arena, "no nvcc was found%s; scripts/setup.sh --cuda",
+                           cg_wrong_home(ctx))
            : !cg_has_cuda_runtime() ? "efficc was built without a CUDA toolkit"
                                     : NULL;
 }
@@ -182,8 +184,11 @@ const char *
 cg_choose_target(ef_ctx *ctx, ef_config *c)
 {
     const char *why = c->target ? "as the options say" : choose(ctx, c);
-    bool elsewhere = !strcmp(c->target, "cuda") && !cg_cuda_devices();
-    return ef_printf(ctx->arena, "%-11s %s, %s%s", "target", c->target, why,
-                     elsewhere ? "; for another machine: no CUDA device was found here"
-                               : "");
+    if (strcmp(c->target, "cuda"))
+        return ef_printf(ctx->arena, "%-11s %s, %s", "target", c->target, why);
+    const char *nvcc = cg_nvcc(ctx);
+    return ef_printf(
+        ctx->arena, "%-11s cuda, %s%s\n%-11s %s%s", "target", why,
+        cg_cuda_devices() ? "" : "; for another machine: no CUDA device was found here",
+        "nvcc", nvcc ? nvcc : "none was found", cg_wrong_home(ctx));
 }

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int
@@ -36,7 +37,9 @@ cg_cuda_devices(void)
 static bool
 runs(const char *path)
 {
-    return path && *path && !access(path, X_OK);
+    struct stat st;
+    return path && *path && !stat(path, &st) && S_ISREG(st.st_mode) &&
+           !access(path, X_OK);
 }
 
 static const char *
@@ -53,19 +56,50 @@ on_path(ef_arena *a, const char *name)
     return NULL;
 }
 
+/* --nvcc as a path, or as it was given if there is none of that name. */
+static const char *
+named(ef_ctx *ctx)
+{
+    const char *name = ctx->cfg->nvcc;
+    const char *file = strchr(name, '/') ? NULL : on_path(ctx->arena, name);
+    return file ? file : name;
+}
+
+static const char *
+of_home(ef_arena *a)
+{
+    const char *home = getenv("CUDA_HOME");
+    return home && *home ? ef_printf(a, "%s/bin/nvcc", home) : NULL;
+}
+
 const char *
 cg_nvcc(ef_ctx *ctx)
 {
-    const char *home = getenv("CUDA_HOME");
-    const char *const place[] = {
-        home && *home ? ef_printf(ctx->arena, "%s/bin/nvcc", home) : NULL, EFFICC_NVCC,
-        "/usr/local/cuda/bin/nvcc"};
+    const char *const place[] = {of_home(ctx->arena), EFFICC_NVCC,
+                                 "/usr/local/cuda/bin/nvcc"};
     if (ctx->cfg->nvcc)
-        return ctx->cfg->nvcc;
+        return named(ctx);
     for (int i = 0; i < (int)EF_COUNT(place); i++)
         if (runs(place[i]))
             return place[i];
     return on_path(ctx->arena, "nvcc");
+}
+
+const char *
+cg_wrong_nvcc(ef_ctx *ctx)
+{
+    const char *nvcc = ctx->cfg->nvcc ? named(ctx) : NULL;
+    return nvcc && !runs(nvcc) ? nvcc : NULL;
+}
+
+const char *
+cg_wrong_home(ef_ctx *ctx)
+{
+    const char *nvcc = ctx->cfg->nvcc ? NULL : of_home(ctx->arena);
+    return !nvcc || runs(nvcc)
+               ? ""
+               : ef_printf(ctx->arena, "; CUDA_HOME is %s, where there is no bin/nvcc",
+                           getenv("CUDA_HOME"));
 }
 
 bool

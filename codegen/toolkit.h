@@ -15,6 +15,11 @@ int cg_cuda_devices(void);
 /* --nvcc, or the first of $CUDA_HOME/bin, the one that efficc was built with,
  * /usr/local/cuda/bin and PATH that is there; NULL: none. */
 const char *cg_nvcc(ef_ctx *);
+/* --nvcc where it is no program; NULL: it is one, or was not given. */
+const char *cg_wrong_nvcc(ef_ctx *);
+/* "; CUDA_HOME is .., where there is no bin/nvcc" if it is set, is looked at, and has none; else
+ * "". */
+const char *cg_wrong_home(ef_ctx *);
 /* Is there the runtime that CUDA trainers link? */
 bool cg_has_cuda_runtime(void);
 const char *cg_arch(const ef_ctx *); /* "sm_90" */

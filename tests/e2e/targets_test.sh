@@ -26,6 +26,7 @@ for target in cpu cuda; do
         "$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 $flags $lora -o "$target${lora:+-lora}" >said 2>&1
         result $? "efficc $flags $lora"
         [ "$target$lora" = cuda ] && check "the choice is said" grep -q '^target  *cuda, which --nvcc means' said
+        [ "$target$lora" = cuda ] && check "and the nvcc" grep -qx "nvcc  *$nvcc" said
     done
 done
 check "step.c is the same" cmp cpu/src/step.c cuda/src/step.c
@@ -47,6 +48,22 @@ check "make has made a trainer" [ -x odd/trainer ]
 ! "$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 --nvcc true -o none >said 2>&1
 result $? "an nvcc that makes nothing"
 check "is told so" grep -q "made no trainer" said
+! "$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 --nvcc "$PWD/no/nvcc" -o none >said 2>&1
+result $? "an nvcc that is not there"
+check "is told so before the work" grep -q "option --nvcc: there is no program '$PWD/no/nvcc'" said
+check "and nothing is written" [ ! -e none ]
+
+sources() { # of a program for a GPU, with this folder as CUDA_HOME
+    CUDA_HOME=$PWD/$1 "$efficc" "$cases/gpt2-legacy17/model.onnx" --batch 2 --seq 16 --fp32 --target cuda --no-build -o "of-$1" >said 2>&1
+    result $? "CUDA_HOME is $1" || tail -n 3 said
+}
+mkdir -p home/bin
+ln -s "$nvcc" home/bin/nvcc
+sources home
+check "its nvcc is said" grep -qx "nvcc  *$PWD/home/bin/nvcc" said
+check "and used" grep -qx "NVCC = $PWD/home/bin/nvcc" of-home/src/Makefile
+sources nowhere
+check "a CUDA_HOME without nvcc is said" grep -q "^nvcc .*; CUDA_HOME is $PWD/nowhere, where there is no bin/nvcc" said
 
 train() { # program, folder, options
     "$1/trainer" --train-data rows.jsonl --output-dir "$2" --logging-steps 1 "${@:3}" >said 2>&1

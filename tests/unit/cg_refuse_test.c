@@ -157,10 +157,54 @@ TEST(a_missing_toolkit_is_said_before_the_work)
     r.cfg.build = false;
     CHECK(cg_ready(r.s.ctx) && plan_and_emit(&r));
     r.cfg.build = true;
-    r.cfg.nvcc = "/no/such/nvcc";
-    CHECK(cg_ready(r.s.ctx) && !cg_build(r.s.ctx, r.dir));
-    CHECK(said_has(&r.s, "can not run '/no/such/nvcc': No such file or directory"));
-    CHECK(said_has(&r.s, "hint: --nvcc names NVIDIA's compiler; --target cpu needs"));
+    static const char *const none[] = {"/no/such/nvcc", "no-such-nvcc", "/tmp"};
+    for (int i = 0; i < (int)EF_COUNT(none); i++) {
+        said_clear(&r.s);
+        r.cfg.nvcc = none[i];
+        CHECK(!cg_ready(r.s.ctx) && !cg_build(r.s.ctx, r.dir));
+        CHECK(said_has(&r.s,
+                       ef_printf(r.s.ctx->arena,
+                                 "option --nvcc: there is no program '%s'", none[i])));
+        CHECK(said_has(&r.s, "hint: --nvcc names NVIDIA's compiler; --target cpu "));
+    }
+    rig_close(&r);
+}
+
+/* CUDA_HOME holds where it has an nvcc; where it has none, that is said with what is used
+ * instead, or that there is nothing else. */
+TEST(a_wrong_cuda_home_is_said)
+{
+    rig r;
+    char cmd[256];
+    const char *before = getenv("CUDA_HOME");
+    char *kept = before ? strdup(before) : NULL;
+    rig_open(&r, small);
+    r.cfg.target = "cuda";
+    r.cfg.threads = 0;
+    setenv("CUDA_HOME", r.dir, 1);
+    const char *nvcc = cg_nvcc(r.s.ctx), *line = cg_choose_target(r.s.ctx, &r.cfg);
+    const char *wrong = ef_printf(
+        r.s.ctx->arena, "; CUDA_HOME is %s, where there is no bin/nvcc", r.dir);
+    CHECK(strstr(line, ef_printf(r.s.ctx->arena, "\nnvcc        %s%s",
+                                 nvcc ? nvcc : "none was found", wrong)) != NULL);
+    CHECK(cg_ready(r.s.ctx) == (nvcc && cg_has_cuda_runtime()));
+    CHECK(nvcc ||
+          said_has(&r.s, ef_printf(r.s.ctx->arena, "no nvcc was found%s", wrong)));
+    r.cfg.nvcc = "x"; /* then CUDA_HOME is not looked at */
+    CHECK(!strstr(cg_choose_target(r.s.ctx, &r.cfg), "CUDA_HOME"));
+    r.cfg.nvcc = NULL;
+    snprintf(cmd, sizeof cmd,
+             "cd %s && mkdir bin && touch bin/nvcc && chmod +x bin/nvcc", r.dir);
+    CHECK(system(cmd) == 0);
+    line = cg_choose_target(r.s.ctx, &r.cfg);
+    CHECK(strstr(line, ef_printf(r.s.ctx->arena, "\nnvcc        %s/bin/nvcc", r.dir)) !=
+          NULL);
+    CHECK(!strstr(line, "CUDA_HOME"));
+    if (kept)
+        setenv("CUDA_HOME", kept, 1);
+    else
+        unsetenv("CUDA_HOME");
+    free(kept);
     rig_close(&r);
 }
 
