@@ -53,9 +53,10 @@ rtc_blocks(int64_t n, int64_t per)
     return (n + per - 1) / per;
 }
 
-/* Partial sums: of rt_norm2() for each so many elements of a unit's gradients; of losses, and of
- * right answers, for each group of rows. Kernels of one stream use the same ones. */
-enum { RTC_NORM_BLOCK = 1024, RTC_LOSS_GROUPS = 256 };
+/* Partial sums: of rt_norm2() for each so many elements of a unit's gradients, and then for each
+ * group of those sums, so that many blocks add what is millions of sums in a large model; of
+ * losses, and of right answers, for each group of rows. Kernels of one stream use the same ones. */
+enum { RTC_NORM_BLOCK = 1024, RTC_NORM_GROUP = 1024, RTC_LOSS_GROUPS = 256 };
 static inline int64_t
 rtc_partials(const rt_program *p)
 {
@@ -63,6 +64,7 @@ rtc_partials(const rt_program *p)
     for (int u = 0; u < p->nunit; u++)
         n += rtc_blocks(p->unit_bytes[u][RT_GRAD] / (int64_t)sizeof(float),
                         RTC_NORM_BLOCK);
+    n += rtc_blocks(n, RTC_NORM_GROUP);
     return n < least ? least : n;
 }
 

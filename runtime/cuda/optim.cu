@@ -30,11 +30,22 @@ block_squares(double *part, const float *x, int64_t n)
         part[blockIdx.x] = sum;
 }
 
+/* sums[b] = sum of group b of part [n] */
 static __global__ void
-sum_squares(float *norm2, const double *part, int64_t n)
+sum_groups(double *sums, const double *part, int64_t n)
 {
     __shared__ double shared[RTC_WARP];
-    double sum = rtc_sum_all(part, n, shared);
+    int64_t at = (int64_t)blockIdx.x * RTC_NORM_GROUP;
+    double sum = rtc_sum_all(part + at, min((int64_t)RTC_NORM_GROUP, n - at), shared);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = sum;
+}
+
+static __global__ void
+sum_squares(float *norm2, const double *sums, int64_t n)
+{
+    __shared__ double shared[RTC_WARP];
+    double sum = rtc_sum_all(sums, n, shared);
     if (threadIdx.x == 0)
         *norm2 = (float)sum;
 }
@@ -53,8 +64,11 @@ rt_norm2(rt_stream *s, float *norm2, rt_run *run)
                       n);
         part += blocks;
     }
-    RT_LAUNCH(sum_squares, 1, FOLD, 0, s->stream, norm2, s->partial,
-              (int64_t)(part - s->partial));
+    int64_t parts = part - s->partial, groups = rtc_blocks(parts, RTC_NORM_GROUP);
+    if (groups)
+        RT_LAUNCH(sum_groups, (unsigned)groups, THREADS, 0, s->stream, part, s->partial,
+                  parts);
+    RT_LAUNCH(sum_squares, 1, FOLD, 0, s->stream, norm2, part, groups);
 }
 
 /* scaler: NULL: gradients are the true ones. tally: NULL: none. */

@@ -480,6 +480,38 @@ TEST(norm_counts_every_gradient_once)
     kt_done();
 }
 
+/* A GPU adds sums of 1024 elements in groups of 1024: a unit that ends inside of a sum, and one
+ * with which there are as many sums as a group takes, or two groups; an element more or fewer. */
+TEST(the_norm_of_many_sums)
+{
+    enum { SUM = 1024, GROUP = 1024 * SUM, FIRST = 1000 };
+    static const int64_t sizes[] = {
+        0, 1, GROUP - SUM - 1, GROUP - SUM, GROUP - SUM + 1, 2 * GROUP - SUM + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t n = sizes[i];
+        const int64_t bytes[NUNIT][RT_NCLASSES] = {{[RT_GRAD] = n ? 4 * FIRST : 0},
+                                                   {[RT_GRAD] = 4 * n}};
+        rt_program p = {.nunit = NUNIT, .unit = units, .unit_bytes = bytes};
+        float *g[NUNIT] = {kt_noise(FIRST, 5, 1), kt_noise(n + 1, 6, 1)};
+        rt_run run = {.program = &p};
+        run.base[RT_GRAD] = (char *[]){(char *)g[0], (char *)g[1]};
+        void *got[KT_TEAMS];
+        double want = 0;
+        for (int u = 0; u < NUNIT; u++)
+            for (int64_t k = 0; k < bytes[u][RT_GRAD] / 4; k++)
+                want += (double)g[u][k] * (double)g[u][k];
+        RUN_TEAMS(&p, s, team)
+        {
+            got[team] = kt_floats(1);
+            rt_norm2(s, got[team], &run);
+            kt_wait(s);
+            CHECK_NEAR((double)*(float *)got[team], want, 1e-7 * want);
+        }
+        CHECK(kt_same(got, sizeof(float)));
+        kt_done();
+    }
+}
+
 TEST(clipping)
 {
     rt_program p = program_of();
