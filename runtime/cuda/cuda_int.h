@@ -42,8 +42,7 @@ struct rt_stream {
     char *device;   /* rt_run.device once rt_prepare() ran: the parts below lie in it */
     rt_tally *tally;
     rtc_hyper *hyper; /* device */
-    double *
-        partial; /* device: rtc_partials() of sums that one kernel leaves for the next */
+    double *partial;  /* device: rtc_partials() of them; see there */
     cudaDeviceProp card;
 };
 
@@ -55,7 +54,8 @@ rtc_blocks(int64_t n, int64_t per)
 
 /* Partial sums: of rt_norm2() for each so many elements of a unit's gradients, and then for each
  * group of those sums, so that many blocks add what is millions of sums in a large model; of
- * losses, and of right answers, for each group of rows. Kernels of one stream use the same ones. */
+ * losses, and of right answers, for each group of rows. Kernels of one stream use the same ones,
+ * each for the next; between calls rt_scan_floats() has its findings there. */
 enum { RTC_NORM_BLOCK = 1024, RTC_NORM_GROUP = 1024, RTC_LOSS_GROUPS = 256 };
 static inline int64_t
 rtc_partials(const rt_program *p)

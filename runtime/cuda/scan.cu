@@ -1,6 +1,7 @@
 /* scan.cu -- what floats and elements of low types hold, for the search of the first op that
  * went wrong. Counts, places and sizes come together by atomics on integers, of which the
- * order is no matter: floats that are not negative are ordered as their bits are.
+ * order is no matter: floats that are not negative are ordered as their bits are. They lie where
+ * sums between two kernels do, so that this works when the device is full.
  */
 #include "pack_int.h"
 
@@ -12,6 +13,7 @@ typedef struct found {
     count nans, infs, nan_at, inf_at; /* at: how far from n the first is; 0: none */
     unsigned largest;                 /* bits */
 } found;
+static_assert(sizeof(found) <= RTC_LOSS_GROUPS * sizeof(double), "room among the sums");
 
 template <class T>
 static __global__ void
@@ -48,10 +50,9 @@ rt_scan_floats(rt_stream *s, const void *x, rt_dtype type, int64_t n)
 {
     enum { MOST_BLOCKS = 1024 };
     rt_scan r = {0, 0, -1, -1, 0};
-    found *device, f;
+    found *device = (found *)s->partial, f;
     if (!n)
         return r;
-    RT_CUDA(cudaMalloc(&device, sizeof *device));
     RT_CUDA(cudaMemsetAsync(device, 0, sizeof *device, s->stream));
     rtc_grid g = rtc_rows_of(1, n);
     g.grid.x = (unsigned)rtc_min(g.grid.x, MOST_BLOCKS);
@@ -60,7 +61,6 @@ rt_scan_floats(rt_stream *s, const void *x, rt_dtype type, int64_t n)
                           (const T *)x, n));
     RT_CUDA(cudaMemcpyAsync(&f, device, sizeof f, cudaMemcpyDeviceToHost, s->stream));
     RT_CUDA(cudaStreamSynchronize(s->stream));
-    RT_CUDA(cudaFree(device));
     r.nans = (int64_t)f.nans;
     r.infs = (int64_t)f.infs;
     r.nan_at = f.nans ? n - (int64_t)f.nan_at : -1;

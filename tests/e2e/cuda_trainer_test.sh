@@ -107,6 +107,11 @@ VGPU_RACE=1 train broken cls_cuda --optim sgd --learning-rate 1e9 --max-grad-nor
 check "a step that is not finite ends with 1, not $code" [ "$code" = 1 ]
 check "says which op" says "first result that is not finite: "
 check "and names the rows" says " of rows.jsonl"
+VGPU_STATS=1 train full cls_cuda --optim sgd --learning-rate 1e-9 --save-strategy no
+bytes=$(sed -n 's/.*most device bytes \([0-9]*\)$/\1/p' log)
+VGPU_MEMORY=${bytes:-0} train full cls_cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no --overwrite-output-dir
+check "where there is no byte left, too: 1, not $code" [ "$code" = 1 ]
+check "the op is said" says "first result that is not finite: "
 VGPU_RACE=1 train skipping cls_cuda --optim sgd --learning-rate 1e9 --max-grad-norm 0 --save-strategy no --on-nonfinite skip
 check "or is skipped" says "is not finite; first: "
 VGPU_RACE=1 train recorded cls_cuda --max-steps 2 --global-batch-size 4 --record-step record
