@@ -10,7 +10,6 @@
 #include "attention_int.h"
 #include "cudnn_int.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct attn_rows { /* of a thread: its two rows of the warp's 16 */
@@ -182,17 +181,13 @@ static __global__ void __launch_bounds__((forward<T, D, MMA>::threads))
 void
 rtc_refuse_attention(const rt_stream *s, const rt_attn *a, size_t bytes)
 {
-    enum { RT_USER = 1 };
-    fflush(stdout);
-    fprintf(
-        stderr,
-        "trainer: error: attention in %s with heads of %lld columns takes %zu bytes of "
-        "shared memory for a block, and %s has %zu\n"
-        "%sa card with more can run it, and so can the CPU: --target cpu\n",
-        a->type == RT_F32 ? "fp32" : "16 bits", (long long)a->d, bytes, s->card.name,
-        (size_t)s->card.sharedMemPerBlockOptin,
-        a->type == RT_F32 ? "--bf16 takes half of it; " : "");
-    exit(RT_USER);
+    exit(rt_fail(RT_USER,
+                 "attention in %s with heads of %lld columns takes %zu bytes of shared "
+                 "memory for a block, and %s has %zu\n"
+                 "%sa card with more can run it, and so can the CPU: --target cpu",
+                 a->type == RT_F32 ? "fp32" : "16 bits", (long long)a->d, bytes,
+                 s->card.name, (size_t)s->card.sharedMemPerBlockOptin,
+                 a->type == RT_F32 ? "--bf16 takes half of it; " : ""));
 }
 
 template <class T, int D, bool MMA>

@@ -9,7 +9,6 @@
 #include "cuda_int.h"
 
 #include <nccl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vector>
@@ -28,8 +27,7 @@ check(ncclResult_t r, const char *what)
 {
     if (r == ncclSuccess)
         return;
-    fprintf(stderr, "%s: %s\n", what, ncclGetErrorString(r));
-    exit(1);
+    exit(rt_fail(RT_USER, "NCCL: %s\n%s", ncclGetErrorString(r), what));
 }
 #define NCCL(call) check(call, #call)
 
@@ -87,11 +85,9 @@ rtc_comm_close(rt_stream *s)
 static int64_t
 part_of(const rtc_comm *c, int64_t n)
 {
-    if (n % c->ranks) {
-        fprintf(stderr, "a buffer of %lld elements has no %d equal parts\n",
-                (long long)n, c->ranks);
-        exit(70);
-    }
+    if (n % c->ranks)
+        exit(rt_fail(RT_BUG, "a buffer of %lld elements has no %d equal parts",
+                     (long long)n, c->ranks));
     return n / c->ranks;
 }
 

@@ -26,29 +26,20 @@ static int64_t last_mark; /* for the message of a failure */
 void
 rt_cuda_check(cudaError_t e, const char *what, const char *file, int line)
 {
-    enum {
-        NO_IMAGE = 209,
-        RT_USER = 1,
-        RT_BUG = 70
-    }; /* cudaErrorNoKernelImageForDevice */
+    enum { NO_IMAGE = 209 }; /* cudaErrorNoKernelImageForDevice */
     if (e == cudaSuccess)
         return;
-    fflush(stdout);
-    if ((int)e == NO_IMAGE) {
-        fprintf(stderr,
-                "trainer: error: this GPU is older than what the program was "
-                "compiled for\ncompile again with the --cuda-arch of this GPU\n");
-        exit(RT_USER);
-    }
+    if ((int)e == NO_IMAGE)
+        exit(rt_fail(RT_USER,
+                     "this GPU is older than what the program was compiled for\n"
+                     "compile again with the --cuda-arch of this GPU"));
     const char *name = strrchr(file, '/');
-    fprintf(stderr, "trainer: error: CUDA: %s (%s)\n%s, %s:%d, behind mark %lld\n",
-            cudaGetErrorString(e), cudaGetErrorName(e), what, name ? name + 1 : file,
-            line, (long long)last_mark);
-    if (e == cudaErrorMemoryAllocation) {
-        fprintf(stderr, "other programs on this GPU may have taken the memory\n");
-        exit(RT_USER);
-    }
-    exit(RT_BUG);
+    bool full = e == cudaErrorMemoryAllocation;
+    exit(rt_fail(full ? RT_USER : RT_BUG,
+                 "CUDA: %s (%s)\n%s, %s:%d, behind mark %lld%s", cudaGetErrorString(e),
+                 cudaGetErrorName(e), what, name ? name + 1 : file, line,
+                 (long long)last_mark,
+                 full ? "\nother programs on this GPU may have taken the memory" : ""));
 }
 
 /* ---- opening ---- */

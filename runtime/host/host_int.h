@@ -18,16 +18,11 @@
 
 #include <stdio.h>
 
-/* Exit codes of the trainer. */
-enum { RT_OK = 0, RT_USER = 1, RT_BUG = 70, RT_STOPPED = 75 };
-
-/* ---- util.c: messages, memory, text ---- */
+/* ---- util.c: messages (rt_fail() too), memory, text ---- */
 extern FILE *rt_out; /* the report; NULL: stdout */
 extern FILE *rt_err; /* errors and warnings; NULL: stderr */
 FILE *rt_report(void);
 extern const char *rt_name; /* of the program that speaks: "trainer" */
-/* "trainer: error: ..." to rt_err; a "\n" in the text begins a line of advice. Returns code. */
-int rt_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void rt_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A line of the report, its subject in the first column. */
 void rt_say(const char *subject, const char *fmt, ...)

@@ -32,6 +32,12 @@ kt_device_seed(int team)
         vgpu_reseed(seeds[team % 3]);
 }
 
+void
+kt_device_fail(void)
+{
+    RT_CUDA(cudaErrorInvalidValue);
+}
+
 size_t
 kt_device_hyper_bytes(void)
 {

@@ -1,4 +1,4 @@
-/* Norm, clipping, AdamW and SGD over a program's flat buffers, and opening the device. */
+/* Norm, clipping, AdamW and SGD over a program's flat buffers. */
 #include "kernel.h"
 
 enum { NUNIT = 2, NPARAM = 4, STEPS = 5 };
@@ -572,41 +572,3 @@ TEST(a_unit_of_many_params)
         CHECK_NEAR(kt_error((float *)base[c], x[c], ALL), 0, 1e-6);
     kt_done();
 }
-
-TEST(memory_is_zero_and_aligned)
-{
-    static const size_t sizes[] = {0, 1, 4096, (2 << 20) + 1};
-    rt_program p = {0};
-    rt_stream *s = kt_open(&p, 1);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        char *x = rt_alloc(sizes[i]), *host = malloc(sizes[i] + 1);
-        NEED(x != NULL && host != NULL);
-        CHECK((uintptr_t)x % RT_ALIGN == 0);
-        rt_download(s, host, x, (int64_t)sizes[i]);
-        size_t zero = 0;
-        while (zero < sizes[i] && host[zero] == 0)
-            zero++;
-        CHECK(zero == sizes[i]);
-        free(host);
-    }
-    CHECK(rt_alloc((size_t)1 << 60) == NULL);
-    rt_device_close(s);
-    kt_done();
-}
-
-#ifndef KT_DEVICE
-TEST(a_missing_processor_feature_is_named)
-{
-    static const char *const odd[] = {"no-such-feature", NULL};
-    rt_program p = {.threads = 1, .cpu_features = odd};
-    char error[200];
-    rt_stream *s;
-    CHECK(!rt_device_open(&p, &s, error, sizeof error));
-    CHECK(s == NULL && strstr(error, "no-such-feature"));
-    static const char *const here[] = {"sse4.2", NULL};
-    p.cpu_features = here;
-    CHECK(rt_device_open(&p, &s, error, sizeof error));
-    rt_device_close(s);
-    rt_device_close(NULL);
-}
-#endif
