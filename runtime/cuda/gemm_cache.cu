@@ -1,8 +1,8 @@
 /* gemm_cache.cu -- measured algorithms on disk, so that a program starts faster the next time.
  *
  * One file for each card and each version of cuBLASLt, whose algorithms mean nothing to another
- * version: $XDG_CACHE_HOME/efficc/algos-CARD-VERSION, or under ~/.cache. A line holds a shape, the
- * algorithm's words and a checksum; lines that don't fit are left out. Without a place to write
+ * version: $XDG_CACHE_HOME/efficc/algos2-CARD-VERSION, or under ~/.cache. A line holds a shape,
+ * whether its epilogue is apart, the algorithm's words and a checksum; lines that don't fit are left out. Without a place to write
  * there is no cache, and that is no error. A new file takes the old one's place by a rename.
  */
 #include "gemm_int.h"
@@ -17,6 +17,7 @@
 enum {
     FIELDS = sizeof(rtc_shape) / sizeof(int64_t),
     WORDS = 8,
+    FORMAT = 2, /* of a line */
     PATH = 1024,
     MOST = 1 << 14
 };
@@ -55,7 +56,8 @@ cache_path(const rt_stream *s, char *path, bool make)
     snprintf(card, sizeof card, "%s", s->card.name);
     for (char *c = card; *c; c++)
         *c = isalnum((unsigned char)*c) ? *c : '-';
-    snprintf(path, PATH, "%s/algos-%s-%zu", folder, card, cublasLtGetVersion());
+    snprintf(path, PATH, "%s/algos%d-%s-%zu", folder, +FORMAT, card,
+             cublasLtGetVersion());
     return true;
 }
 
@@ -70,6 +72,9 @@ read_line(FILE *f, rtc_algo *a)
             return false;
         field[i] = number;
     }
+    if (fscanf(f, "%lld", &number) != 1)
+        return false;
+    a->apart = number;
     for (int i = 0; i < WORDS; i++) {
         if (fscanf(f, "%llx", &word) != 1)
             return false;
@@ -84,6 +89,7 @@ write_line(FILE *f, const rtc_algo *a)
     const int64_t *field = (const int64_t *)&a->shape;
     for (int i = 0; i < FIELDS; i++)
         fprintf(f, "%lld ", (long long)field[i]);
+    fprintf(f, "%lld ", (long long)a->apart);
     for (int i = 0; i < WORDS; i++)
         fprintf(f, "%llx ", (unsigned long long)a->algo.data[i]);
     fprintf(f, "%llx\n", (unsigned long long)checksum(a));
@@ -96,7 +102,7 @@ rtc_cache_read(rt_stream *s)
     rtc_algo a;
     FILE *f = cache_path(s, path, false) ? fopen(path, "r") : NULL;
     while (f && s->gemms->nalgo < MOST && read_line(f, &a))
-        rtc_cache_add(s->gemms, &a.shape, &a.algo);
+        rtc_cache_add(s->gemms, &a);
     if (f)
         fclose(f);
 }
@@ -120,22 +126,22 @@ rtc_cache_write(rt_stream *s)
         unlink(part);
 }
 
-const cublasLtMatmulAlgo_t *
+const rtc_algo *
 rtc_cache_find(const rtc_gemms *g, const rtc_shape *shape)
 {
     for (int i = 0; i < g->nalgo; i++)
         if (!memcmp(&g->algo[i].shape, shape, sizeof *shape))
-            return &g->algo[i].algo;
+            return &g->algo[i];
     return NULL;
 }
 
 /* In place of an older one. Out of memory: it is not kept. */
 void
-rtc_cache_add(rtc_gemms *g, const rtc_shape *shape, const cublasLtMatmulAlgo_t *algo)
+rtc_cache_add(rtc_gemms *g, const rtc_algo *a)
 {
-    cublasLtMatmulAlgo_t *old = (cublasLtMatmulAlgo_t *)rtc_cache_find(g, shape);
+    rtc_algo *old = (rtc_algo *)rtc_cache_find(g, &a->shape);
     if (old) {
-        *old = *algo;
+        *old = *a;
         return;
     }
     if (g->nalgo == g->algo_room) {
@@ -146,6 +152,5 @@ rtc_cache_add(rtc_gemms *g, const rtc_shape *shape, const cublasLtMatmulAlgo_t *
         g->algo = more;
         g->algo_room = room;
     }
-    g->algo[g->nalgo].shape = *shape;
-    g->algo[g->nalgo++].algo = *algo;
+    g->algo[g->nalgo++] = *a;
 }

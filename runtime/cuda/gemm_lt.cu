@@ -7,8 +7,11 @@
  * what was found is kept on disk (gemm_cache.cu).
  *
  * Sums are of floats, and split sums are added outside of C, in an order of their own: results
- * are the same every time. The library adds a bias in the type of its result; a bias of floats
- * for a low result is rounded first. What the library has no algorithm for, our own kernel does.
+ * are the same every time. What the library has no algorithm for, our own kernel does.
+ *
+ * An epilogue (gemm_epilogue.cu) is part of the shape. Where one was captured, the same product
+ * without it is measured, too, and then the epilogue apart, as a kernel behind that product: what
+ * is faster stays. Where the library has no algorithm with the epilogue it is apart at once.
  */
 #include "gemm_int.h"
 #include "row_int.h"
@@ -22,6 +25,7 @@ enum { ROUNDS = 3 }; /* of a measurement */
 
 /* ---- shapes ---- */
 
+/* Of NULL: 256. */
 static int64_t
 alignment(const void *p)
 {
@@ -42,17 +46,15 @@ shape_of(const rtc_call *g)
     s.ta = d->ta, s.tb = d->tb, s.bias = g->bias != NULL;
     s.from = g->from ? 1 + (g->from != g->c) : 0;
     s.a = d->a, s.b = d->b, s.c = d->c;
+    s.epilogue = d->epilogue;
+    s.with = g->with ? 1 + d->add_sum : 0;
     s.a_align = alignment(g->a), s.b_align = alignment(g->b),
     s.c_align = alignment(g->c);
     s.from_align = alignment(g->from ? g->from : g->c);
+    s.vector_align = alignment(rtc_epilogue_vector(g));
+    s.aux_align = alignment(rtc_epilogue_aux(g));
     s.workspace = g->bytes;
     return s;
-}
-
-static cudaDataType
-library_type(int64_t t)
-{
-    return t == RT_BF16 ? CUDA_R_16BF : t == RT_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 /* Sizes and types that the library has products of. */
@@ -71,7 +73,7 @@ make_layout(cublasLtMatrixLayout_t *l, int64_t type, const int64_t rows_cols_ld[
 {
     int32_t count = (int32_t)batch;
     uint64_t rows = (uint64_t)rows_cols_ld[0], cols = (uint64_t)rows_cols_ld[1];
-    return !cublasLtMatrixLayoutCreate(l, library_type(type), rows, cols,
+    return !cublasLtMatrixLayoutCreate(l, rtc_library_type(type), rows, cols,
                                        rows_cols_ld[2]) &&
            !cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                              &count, sizeof count) &&
@@ -92,22 +94,20 @@ make_layouts(rtc_product *p)
 }
 
 static bool
-set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what, int32_t value)
+set_transposed(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what, bool t)
 {
+    int32_t value = t ? CUBLAS_OP_T : CUBLAS_OP_N;
     return !cublasLtMatmulDescSetAttribute(op, what, &value, sizeof value);
 }
 
+/* What is at the epilogue's places the library wants to know before it names algorithms. */
 static bool
-make_op(rtc_product *p)
+make_op(rtc_product *p, const rtc_call *g)
 {
-    const rtc_shape *s = &p->shape;
-    if (cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
-        !set(p->op, CUBLASLT_MATMUL_DESC_TRANSA, s->tb ? CUBLAS_OP_T : CUBLAS_OP_N) ||
-        !set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, s->ta ? CUBLAS_OP_T : CUBLAS_OP_N))
-        return false;
-    return !s->bias ||
-           (set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS) &&
-            set(p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, library_type(s->c)));
+    return !cublasLtMatmulDescCreate(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           set_transposed(p->op, CUBLASLT_MATMUL_DESC_TRANSA, g->d.tb) &&
+           set_transposed(p->op, CUBLASLT_MATMUL_DESC_TRANSB, g->d.ta) &&
+           rtc_epilogue_describe(p->op, g) && rtc_epilogue_place(p->op, g);
 }
 
 static bool
@@ -134,17 +134,21 @@ set_preference(rtc_gemms *g, const rtc_shape *s)
 
 /* ---- products ---- */
 
-/* The cache's algorithm for p, if the library still takes it. */
+/* The cache's algorithm for p, if the library still takes it; or none, where the epilogue is
+ * apart. */
 static bool
 take_cached(rtc_gemms *g, rtc_product *p)
 {
-    const cublasLtMatmulAlgo_t *algo = rtc_cache_find(g, &p->shape);
+    const rtc_algo *a = rtc_cache_find(g, &p->shape);
     cublasLtMatmulHeuristicResult_t r = {};
-    if (!algo ||
-        cublasLtMatmulAlgoCheck(g->library, p->op, p->b, p->a, p->c, p->c, algo, &r) ||
+    if (a && a->apart)
+        return p->settled = true;
+    if (!a ||
+        cublasLtMatmulAlgoCheck(g->library, p->op, p->b, p->a, p->c, p->c, &a->algo,
+                                &r) ||
         (int64_t)r.workspaceSize > p->shape.workspace)
         return false;
-    r.algo = *algo;
+    r.algo = a->algo;
     p->found[0] = r;
     p->nfound = 1;
     return p->settled = true;
@@ -165,10 +169,10 @@ free_product(rtc_product *p)
 
 /* Candidates for p; none: the library can't do it. */
 static void
-find_candidates(rtc_gemms *g, rtc_product *p)
+find_candidates(rtc_gemms *g, rtc_product *p, const rtc_call *call)
 {
-    if (!library_takes(&p->shape) || !make_op(p) || !make_layouts(p) ||
-        take_cached(g, p) || !set_preference(g, &p->shape))
+    if (!library_takes(&p->shape) || !rtc_epilogue_fits(call) || !make_op(p, call) ||
+        !make_layouts(p) || take_cached(g, p) || !set_preference(g, &p->shape))
         return;
     if (cublasLtMatmulAlgoGetHeuristic(g->library, p->op, p->b, p->a, p->c, p->c,
                                        g->preference, RTC_CANDIDATES, p->found,
@@ -199,21 +203,25 @@ product_for(rtc_gemms *g, const rtc_call *call)
     rtc_product *p = &g->product[g->nproduct++];
     memset((void *)p, 0, sizeof *p);
     p->shape = shape;
-    find_candidates(g, p);
+    find_candidates(g, p, call);
     return p;
 }
 
-cublasStatus_t
-rtc_run_candidate(rt_stream *s, const rtc_product *p, int i, const rtc_call *g,
-                  const void *bias)
+/* Enqueues g by candidate i of p. false: the library refused, and nothing was enqueued but what goes
+ * before. */
+static bool
+run_candidate(rt_stream *s, const rtc_product *p, int i, const rtc_call *g)
 {
     float beta = g->from ? 1 : 0;
-    if (bias && cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                               &bias, sizeof bias))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    return cublasLtMatmul(s->gemms->library, p->op, &g->d.alpha, g->b, p->b, g->a, p->a,
-                          &beta, g->from ? g->from : g->c, p->c, g->c, p->c,
-                          &p->found[i].algo, g->workspace, (size_t)g->bytes, s->stream);
+    if (!rtc_epilogue_place(p->op, g))
+        return false;
+    rtc_epilogue_begin(s, g);
+    if (cublasLtMatmul(s->gemms->library, p->op, &g->d.alpha, g->b, p->b, g->a, p->a,
+                       &beta, g->from ? g->from : g->c, p->c, g->c, p->c,
+                       &p->found[i].algo, g->workspace, (size_t)g->bytes, s->stream))
+        return false;
+    rtc_epilogue_end(s, g);
+    return true;
 }
 
 static void
@@ -234,10 +242,10 @@ say_once(rt_stream *s, const rtc_shape *p)
 
 /* Runs a candidate, the chosen one first; those that fail are forgotten. */
 static bool
-run_library(rt_stream *s, rtc_product *p, const rtc_call *g, const void *bias)
+run_library(rt_stream *s, rtc_product *p, const rtc_call *g)
 {
     while (p->nfound) {
-        if (rtc_run_candidate(s, p, p->chosen, g, bias) == CUBLAS_STATUS_SUCCESS)
+        if (run_candidate(s, p, p->chosen, g))
             return true;
         p->found[p->chosen] = p->found[--p->nfound];
         p->chosen = 0;
@@ -253,50 +261,51 @@ capturing(rt_stream *s)
     return status == cudaStreamCaptureStatusActive;
 }
 
-static __global__ void
-round_bias(void *y, rt_dtype t, const float *x, int64_t n)
-{
-    int64_t i = rtc_unit();
-    if (i < n)
-        rtc_put(y, i, t, x[i]);
-}
-
-/* The bias in c's type: rounded into space, where that is a low one. */
-static const void *
-bias_for(rt_stream *s, const rtc_call *g, void *space)
-{
-    if (!g->bias || g->d.c == RT_F32)
-        return g->bias;
-    RT_LAUNCH(round_bias, dim3((unsigned)rtc_blocks(g->d.n, RTC_THREADS)), RTC_THREADS,
-              0, s->stream, space, g->d.c, g->bias, g->d.n);
-    return space;
-}
-
-/* have: bytes at g->workspace. */
+/* Keeps g for a measurement; of two products the one without the epilogue is measured first. */
 static void
-run_product(rt_stream *s, rtc_call *g, int64_t have)
+note_captured(rt_stream *s, const rtc_call *g)
 {
-    if (g->d.m == 0 || g->d.n == 0 || g->d.batch == 0)
-        return;
-    if (have < rtc_gemm_scratch(&g->d, 1)) /* too little for both of its parts */
-        have = 0;
-    g->bytes = have ? rtc_gemm_workspace(&g->d) : 0;
-    bool rounds = g->bias && g->d.c != RT_F32;
-    if (g->d.k == 0 || (rounds && !have)) {
-        rtc_own_product(s, g);
-        return;
+    if (g->d.epilogue) {
+        rtc_call plain = rtc_epilogue_plain(g);
+        note_captured(s, &plain);
     }
     rtc_product *p = product_for(s->gemms, g);
-    const void *bias =
-        p->nfound ? bias_for(s, g, (char *)g->workspace + g->bytes) : NULL;
-    if (capturing(s) && !p->captured) {
+    if (!p->captured) {
         p->captured = true;
         p->call = *g;
     }
-    if (run_library(s, p, g, bias))
+}
+
+static void
+without_library(rt_stream *s, const rtc_call *g)
+{
+    if (g->d.epilogue)
+        rtc_epilogue_apart(s, g);
+    else
+        rtc_own_product(s, g);
+}
+
+void
+rtc_run_product(rt_stream *s, rtc_call *g, int64_t have)
+{
+    bool empty = g->d.m == 0 || g->d.n == 0 || g->d.batch == 0;
+    rtc_gemm_space space = rtc_gemm_layout(&g->d);
+    if (empty && !g->d.epilogue)
         return;
-    say_once(s, &p->shape);
-    rtc_own_product(s, g);
+    g->bytes = have < space.bytes ? 0 : rtc_gemm_workspace(&g->d);
+    /* without space there is none either for what the library takes from there */
+    if (empty || g->d.k == 0 || (!g->bytes && space.bias < space.parts)) {
+        without_library(s, g);
+        return;
+    }
+    if (capturing(s))
+        note_captured(s, g);
+    rtc_product *p = product_for(s->gemms, g);
+    if (run_library(s, p, g))
+        return;
+    if (!g->d.epilogue)
+        say_once(s, &p->shape);
+    without_library(s, g);
 }
 
 void
@@ -304,53 +313,72 @@ rtc_matmul(rt_stream *s, const rt_gemm_desc *d, void *c, const void *a, const vo
            const float *bias, const void *from, void *workspace)
 {
     const void *add = from ? from : d->add ? c : NULL;
-    rtc_call g = {*d, c, a, b, add, d->bias ? bias : NULL, workspace, 0};
-    run_product(s, &g, workspace ? rtc_gemm_scratch(d, 1) : 0);
+    rtc_call g = {*d, c, a, b, add, d->bias ? bias : NULL, NULL, workspace, 0};
+    rtc_run_product(s, &g, workspace ? rtc_gemm_scratch(d, 1) : 0);
 }
 
+/* g: but for the description, which is number i of the table. */
 static void
-run_row(rt_stream *s, int i, void *c, const void *from, const void *a, const void *b,
-        const float *bias, void *scratch)
+run_row(rt_stream *s, int i, rtc_call *g)
 {
     const rt_program *p = s->program;
-    rt_gemm_desc d = p->gemm[i];
-    if (d.vary_m)
-        d.m = p->size[d.vary_m][s->at[d.vary_m]];
-    if (d.vary_k)
-        d.k = p->size[d.vary_k][s->at[d.vary_k]];
-    rtc_call g = {d, c, a, b, d.add ? from : NULL, d.bias ? bias : NULL, scratch, 0};
-    run_product(s, &g, scratch ? d.scratch : 0);
+    rt_gemm_desc *d = &g->d;
+    *d = p->gemm[i];
+    if (d->vary_m)
+        d->m = p->size[d->vary_m][s->at[d->vary_m]];
+    if (d->vary_k)
+        d->k = p->size[d->vary_k][s->at[d->vary_k]];
+    g->from = d->add ? g->from : NULL;
+    g->bias = d->bias ? g->bias : NULL;
+    rtc_run_product(s, g, g->workspace ? d->scratch : 0);
 }
 
 void
 rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float *bias,
         void *scratch)
 {
-    run_row(s, i, c, c, a, b, bias, scratch);
+    rtc_call g = {{}, c, a, b, c, bias, NULL, scratch, 0};
+    run_row(s, i, &g);
 }
 
 void
 rt_gemm_from(rt_stream *s, int i, void *c, const void *from, const void *a,
              const void *b, const float *bias, void *scratch)
 {
-    run_row(s, i, c, from, a, b, bias, scratch);
+    rtc_call g = {{}, c, a, b, from, bias, NULL, scratch, 0};
+    run_row(s, i, &g);
+}
+
+void
+rt_gemm_with(rt_stream *s, int i, void *c, void *with, const void *a, const void *b,
+             const float *bias, void *scratch)
+{
+    rtc_call g = {{}, c, a, b, c, bias, with, scratch, 0};
+    run_row(s, i, &g);
 }
 
 /* ---- measurement ---- */
 
-/* Milliseconds of a run of candidate i; infinite: it fails. */
+/* By candidate i, or behind the last of them apart. */
+static bool
+run_way(rt_stream *s, const rtc_product *p, int i)
+{
+    if (i < p->nfound)
+        return run_candidate(s, p, i, &p->call);
+    rtc_epilogue_apart(s, &p->call);
+    return true;
+}
+
+/* Milliseconds of a run of way i; infinite: it fails. */
 static float
 measure(rt_stream *s, const rtc_product *p, int i, cudaEvent_t event[2])
 {
-    const rtc_call *g = &p->call;
-    const void *bias = g->bias && g->d.c != RT_F32 ? (char *)g->workspace + g->bytes
-                                                   : (const void *)g->bias;
     float ms = INFINITY;
-    if (rtc_run_candidate(s, p, i, g, bias) != CUBLAS_STATUS_SUCCESS)
+    if (!run_way(s, p, i))
         return ms;
     RT_CUDA(cudaEventRecord(event[0], s->stream));
     for (int k = 0; k < ROUNDS; k++)
-        if (rtc_run_candidate(s, p, i, g, bias) != CUBLAS_STATUS_SUCCESS)
+        if (!run_way(s, p, i))
             return ms;
     RT_CUDA(cudaEventRecord(event[1], s->stream));
     RT_CUDA(cudaEventSynchronize(event[1]));
@@ -358,18 +386,25 @@ measure(rt_stream *s, const rtc_product *p, int i, cudaEvent_t event[2])
     return ms;
 }
 
+/* The first of the fastest ways. */
 static void
 choose(rt_stream *s, rtc_product *p, cudaEvent_t event[2])
 {
     float best = INFINITY;
-    for (int i = 0; i < p->nfound; i++) {
+    int ways = p->nfound + (p->shape.epilogue ? 1 : 0);
+    for (int i = 0; i < ways; i++) {
         float ms = measure(s, p, i, event);
         if (ms < best)
             best = ms, p->chosen = i;
     }
+    rtc_algo a = {p->shape, p->chosen == p->nfound, {}};
+    if (!a.apart)
+        a.algo = p->found[p->chosen].algo;
+    else
+        p->nfound = p->chosen = 0;
     p->settled = true;
     if (best < INFINITY)
-        rtc_cache_add(s->gemms, &p->shape, &p->found[p->chosen].algo);
+        rtc_cache_add(s->gemms, &a);
 }
 
 bool

@@ -42,12 +42,25 @@ rtc_gemm_workspace(const rt_gemm_desc *d)
                  SMALL_WORKSPACE + round_up(SPLITS * result, RTC_ALIGN));
 }
 
+rtc_gemm_space
+rtc_gemm_layout(const rt_gemm_desc *d)
+{
+    bool rounds = d->bias && d->c != RT_F32;
+    int64_t sums = d->epilogue == RT_SUM_A ? d->m : d->epilogue == RT_SUM_B ? d->n : 0;
+    int64_t at = rtc_gemm_workspace(d);
+    rtc_gemm_space s;
+    s.bias = cut(&at, rounds ? d->n * (int64_t)sizeof(rt_bf16) : 0);
+    s.sums = cut(&at, d->add_sum ? sums * (int64_t)sizeof(float) : 0);
+    s.parts = cut(&at, rtc_colsum_scratch(d->k, sums, 1));
+    s.bytes = at;
+    return s;
+}
+
 int64_t
 rtc_gemm_scratch(const rt_gemm_desc *d, int threads)
 {
     (void)threads;
-    int64_t bias = d->bias && d->c != RT_F32 ? d->n * (int64_t)sizeof(rt_bf16) : 0;
-    return rtc_gemm_workspace(d) + round_up(bias, RTC_ALIGN);
+    return rtc_gemm_layout(d).bytes;
 }
 
 /* ---- a head ---- */

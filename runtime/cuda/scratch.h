@@ -15,7 +15,14 @@ enum { RTC_ALIGN = 256 }; /* of each part */
 
 /* Bytes of workspace for the library: enough to split k 16 times, at most 32 MiB. */
 int64_t rtc_gemm_workspace(const rt_gemm_desc *);
-/* Workspace, and behind it the bias in c's type, where that is a low one. */
+/* Scratch of a product: offsets in bytes. The workspace is at 0; what is not wanted has no bytes. */
+typedef struct rtc_gemm_space {
+    int64_t bias;  /* in c's type, where that is a low one */
+    int64_t sums;  /* float [m or n]: of an operand, which are then added to others */
+    int64_t parts; /* of rt_colsum() over an operand */
+    int64_t bytes;
+} rtc_gemm_space;
+rtc_gemm_space rtc_gemm_layout(const rt_gemm_desc *);
 int64_t rtc_gemm_scratch(const rt_gemm_desc *, int threads);
 
 /* Scratch of a head: offsets in bytes. */

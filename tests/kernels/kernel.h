@@ -38,7 +38,9 @@ void kt_device_free(void *);
 void kt_device_seed(int team);
 void kt_device_bind(rt_stream *, const rt_run *, void *hyper, void *partial);
 void kt_device_capture(rt_stream *); /* what follows does not run */
-void kt_device_measure(rt_stream *); /* the products of the capture, which ends */
+/* The products of the capture, which ends; how many kernels it had. */
+int kt_device_measure(rt_stream *);
+bool kt_device_virtual(void);
 void kt_device_fail(void); /* as after a call that failed: ends the process */
 size_t kt_device_hyper_bytes(void);
 size_t kt_device_partial_bytes(const rt_program *);

@@ -56,16 +56,25 @@ kt_device_capture(rt_stream *s)
     RT_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
 }
 
-void
+bool
+kt_device_virtual(void)
+{
+    return vgpu_reseed;
+}
+
+int
 kt_device_measure(rt_stream *s)
 {
     cudaGraph_t graph;
+    size_t nodes = 0;
     char error[256] = "";
     RT_CUDA(cudaStreamEndCapture(s->stream, &graph));
+    RT_CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
     RT_CUDA(cudaGraphDestroy(graph));
     if (!rtc_gemms_measure(s, error, sizeof error))
         fprintf(stderr, "%s\n", error);
     rtc_dnn_prepare(s);
+    return (int)nodes;
 }
 
 void

@@ -77,8 +77,8 @@ struct Product {
     cublasLtMatmulHeuristicResult_t found[4];
     int count = 0;
     Operand a, b, c, d;
-    float alpha = 0.5f, beta, *bias;
-    char *aux, *workspace;
+    float alpha = 0.5f, beta;
+    char *bias, *aux, *workspace;
     int64_t aux_ld = (M + 7) / 8 * 8;
     uint64_t room = WORKSPACE;
 
@@ -91,12 +91,11 @@ struct Product {
         cublasOperation_t ta = k.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
         cublasOperation_t tb = k.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
         cublasLtEpilogue_t e = (cublasLtEpilogue_t)k.epilogue;
-        cudaDataType f32 = CUDA_R_32F;
-        bias = managed<float>(M);
+        bias = (char *)managed<float>(M + N);
         aux = (char *)managed<float>((size_t)(aux_ld * N));
         workspace = device<char>(WORKSPACE);
         for (int i = 0; i < M; i++)
-            bias[i] = (float)i / 8 - 1;
+            write_low(bias, k.out, i, (float)i / 8 - 1);
         for (int64_t i = 0; i < aux_ld * N; i++)
             write_low(aux, k.out, i, (float)(i % 17) / 8 - 1);
         OK(cublasLtCreate(&lt));
@@ -105,7 +104,6 @@ struct Product {
         set(CUBLASLT_MATMUL_DESC_TRANSB, tb);
         set(CUBLASLT_MATMUL_DESC_EPILOGUE, e);
         set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-        set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32);
         set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
         set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux_ld);
         OK(cublasLtMatmulPreferenceCreate(&preference));
@@ -131,16 +129,33 @@ struct Product {
                               &found[algo].algo, workspace, room, 0);
     }
 
-    double expected(int x, int i, int j) const
+    // Of op(A), op(B).
+    double left(int x, int i, int k) const
+    {
+        return what.ta ? a.get(x, k, i) : a.get(x, i, k);
+    }
+
+    double right(int x, int k, int j) const
+    {
+        return what.tb ? b.get(x, j, k) : b.get(x, k, j);
+    }
+
+    // Before GELU.
+    double before(int x, int i, int j) const
     {
         double sum = 0;
         for (int k = 0; k < K; k++)
-            sum += (what.ta ? a.get(x, k, i) : a.get(x, i, k)) *
-                   (what.tb ? b.get(x, j, k) : b.get(x, k, j));
+            sum += left(x, i, k) * right(x, k, j);
         sum = sum * (double)alpha + (what.add ? (double)beta * c.get(x, i, j) : 0);
         if (what.epilogue & CUBLASLT_EPILOGUE_BIAS)
-            sum += (double)bias[i];
-        double t = tanh(0.7978845608 * (sum + 0.044715 * sum * sum * sum));
+            sum += (double)read_low(bias, what.out, i);
+        return sum;
+    }
+
+    double expected(int x, int i, int j) const
+    {
+        double sum = before(x, i, j),
+               t = tanh(0.7978845608 * (sum + 0.044715 * sum * sum * sum));
         if (what.epilogue & CUBLASLT_EPILOGUE_GELU)
             sum *= 0.5 * (1 + t);
         if (what.epilogue & 64) {
@@ -150,6 +165,38 @@ struct Product {
             sum *= 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * 0.7978845608 * (1 + 3 * z3);
         }
         return sum;
+    }
+
+    // What else there is: rows of the result summed, an operand summed, or what GELU was of.
+    int beside() const
+    {
+        return what.epilogue & 16                                   ? M
+               : what.epilogue == CUBLASLT_EPILOGUE_BGRADA          ? M
+               : what.epilogue == CUBLASLT_EPILOGUE_BGRADB          ? N
+               : (what.epilogue & ~4) == CUBLASLT_EPILOGUE_GELU_AUX ? M * N
+                                                                    : 0;
+    }
+
+    double beside_expected(int at) const
+    {
+        double sum = 0;
+        if (what.epilogue & CUBLASLT_EPILOGUE_GELU)
+            return before(0, at % M, at / M);
+        if (what.epilogue & 16)
+            for (int j = 0; j < N; j++)
+                sum += expected(0, at, j);
+        else
+            for (int k = 0; k < K; k++)
+                sum += what.epilogue == CUBLASLT_EPILOGUE_BGRADA ? left(0, at, k)
+                                                                 : right(0, k, at);
+        return sum;
+    }
+
+    double beside_got(int at) const
+    {
+        if (what.epilogue & CUBLASLT_EPILOGUE_GELU)
+            return (double)read_low(aux, what.out, at / M * aux_ld + at % M);
+        return (double)read_low(bias, what.out, at);
     }
 };
 
@@ -161,7 +208,10 @@ measure(const Case &k)
     double worst = 0, unit = k.out == CUDA_R_32F   ? 1e-6
                              : k.out == CUDA_R_16F ? 1e-3
                                                    : 8e-3;
-    double row = 0, sums = 0;
+    auto note = [&](double got, double want) {
+        double e = fabs(got - want) / (1 + fabs(want)) / unit;
+        worst = e <= worst ? worst : e; // NaN counts
+    };
     OK(p.find());
     ok(p.count == 3, "three algorithms", __LINE__);
     for (int algo = 0; algo < p.count; algo++) {
@@ -169,18 +219,12 @@ measure(const Case &k)
         OK(cudaDeviceSynchronize());
         for (int x = 0; x < k.batch; x++)
             for (int j = 0; j < N; j++)
-                for (int i = 0; i < M; i++) {
-                    double want = p.expected(x, i, j), got = p.d.get(x, i, j);
-                    double e = fabs(got - want) / (1 + fabs(want)) / unit;
-                    worst = e <= worst ? worst : e; // NaN counts
-                }
+                for (int i = 0; i < M; i++)
+                    note(p.d.get(x, i, j), p.expected(x, i, j));
+        for (int i = 0; i < p.beside(); i++)
+            note(p.beside_got(i), p.beside_expected(i));
     }
-    if (k.epilogue & 16) { // gradient of the bias: row sums
-        for (int j = 0; j < N; j++)
-            row += p.expected(0, 5, j);
-        sums = fabs(row - (double)p.bias[5]);
-    }
-    return sums < 1e-4 ? worst : INFINITY;
+    return worst;
 }
 
 TEST(products_are_right)
@@ -192,7 +236,10 @@ TEST(products_are_right)
                                      {CUDA_R_16F, CUDA_R_32F}};
     for (const auto &t : types)
         for (int e : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                      CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD})
+                      CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS,
+                      CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                      CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD,
+                      CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB})
             for (int flags = 0; flags < 8; flags++) {
                 Case k = {
                     t[0], t[1], (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, e,
@@ -299,6 +346,117 @@ TEST(no_algorithm)
             ok(p.find() == CUBLAS_STATUS_NOT_SUPPORTED, "types", __LINE__);
         },
         0, "the result is 32F");
+}
+
+static const Case gelu = {CUDA_R_16BF, CUDA_R_16BF, false,
+                          false,       false,       CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                          1,           false};
+
+// What is said of an epilogue before algorithms are named.
+static void
+check_not_found(void (*change)(Product *), const char *why, const Env &env = {})
+{
+    check_ends(
+        [=] {
+            Product p(gelu);
+            change(&p);
+            ok(p.find() == CUBLAS_STATUS_NOT_SUPPORTED && !p.count, "none", __LINE__);
+        },
+        0, why, env);
+}
+
+TEST(epilogues_without_algorithm)
+{
+    check_not_found(
+        [](Product *p) {
+            p->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)M + 4);
+        },
+        "no multiple of 8");
+    check_not_found(
+        [](Product *p) {
+            p->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux + 8);
+        },
+        "aligned to 16");
+    check_not_found(
+        [](Product *p) { p->set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F); },
+        "not of the result's type");
+    check_not_found(
+        [](Product *p) { p->set(CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)96); },
+        "no such epilogue");
+    check_not_found([](Product *) {}, "", {{"VGPU_NO_EPILOGUE", "1"}});
+    check_ends(
+        [] {
+            Case k = plain;
+            k.epilogue = CUBLASLT_EPILOGUE_BIAS;
+            Product p(k);
+            OK(p.find());
+            OK(p.multiply(0));
+            p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias + 2);
+            ok(p.multiply(0) == CUBLAS_STATUS_NOT_SUPPORTED, "status", __LINE__);
+        },
+        0, "the bias is aligned worse", {{"VGPU_NO_EPILOGUE", "1"}});
+}
+
+// Milliseconds of a product, and of one with GELU.
+static void
+check_times(float plain_ms, float gelu_ms, const Env &env)
+{
+    check_ends(
+        [=] {
+            for (const Case &k : {plain, gelu}) {
+                Product p(k);
+                cudaEvent_t event[2];
+                float ms = 0;
+                OK(p.find());
+                OK(cudaEventCreate(&event[0]));
+                OK(cudaEventCreate(&event[1]));
+                OK(cudaEventRecord(event[0], 0));
+                OK(p.multiply(0));
+                OK(cudaEventRecord(event[1], 0));
+                OK(cudaEventSynchronize(event[1]));
+                OK(cudaEventElapsedTime(&ms, event[0], event[1]));
+                ok(ms == (k.epilogue == gelu.epilogue ? gelu_ms : plain_ms), "ms",
+                   __LINE__);
+            }
+        },
+        0, "", env);
+}
+
+TEST(epilogues_may_take_longer)
+{
+    check_times(1, 1, {});
+    check_times(1, 2, {{"VGPU_SLOW_EPILOGUE", "1"}});
+}
+
+// What it reads and writes beside the result is known, too.
+TEST(epilogues_may_not_share_what_they_write)
+{
+    auto program = [](int epilogue, bool share) {
+        Case k = gelu;
+        k.epilogue = epilogue;
+        Product p(k), q(k);
+        if (share) {
+            q.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+            q.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
+        }
+        OK(p.find());
+        OK(q.find());
+        OK(cudaDeviceSynchronize());
+        for (Product *x : {&p, &q})
+            OK(cublasLtMatmul(x->lt, x->desc, &x->alpha, x->a.data, x->a.layout,
+                              x->b.data, x->b.layout, &x->beta, x->c.data, x->c.layout,
+                              x->d.data, x->d.layout, &x->found[0].algo, x->workspace,
+                              x->room, stream()));
+        OK(cudaDeviceSynchronize());
+    };
+    const Env race = {{"VGPU_RACE", "1"}};
+    for (int e : {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_BGRADA,
+                  CUBLASLT_EPILOGUE_BGRADB}) {
+        CHECK(run([=] { program(e, false); }, race).code == 0);
+        CHECK(run([=] { program(e, true); }, race).code == RACE);
+    }
+    for (int e : {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_DGELU}) // which are read
+        CHECK(run([=] { program(e, true); }, race).code == 0);
 }
 
 // A product says what it uses: another one on the same workspace is a race.

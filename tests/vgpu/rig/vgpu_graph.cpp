@@ -130,6 +130,7 @@ cudaEventRecord(cudaEvent_t e, cudaStream_t handle)
     e->capture = nullptr;
     e->stream = s->id;
     e->index = s->issued;
+    e->slow = slow_products;
     e->clock = s->clock;
     return cudaSuccess;
 }

@@ -129,12 +129,15 @@ number(const char *name, double otherwise)
     return v && *v ? strtod(v, nullptr) : otherwise;
 }
 
-// What a seed means: 0 is the order of issue and threads in order; others differ in all of it.
+// What a test may change on its way: what cuBLASLt has, and the seed. 0 is the order of issue and threads in order; others differ in all of it.
 static void
 settle(uint64_t seed)
 {
     static const double eager[] = {0.5, 0.1, 0, 0, 0};
     static const Order order[] = {LOCKSTEP, RANDOM_WARPS, RANDOM_WARPS, HIGHEST_FIRST};
+    settings.no_algo = number("VGPU_NO_ALGO", 0) != 0;
+    settings.no_epilogue = number("VGPU_NO_EPILOGUE", 0) != 0;
+    settings.slow_epilogue = number("VGPU_SLOW_EPILOGUE", 0) != 0;
     settings.policy = seed ? (Policy)(UNIFORM + seed % 3) : AS_ISSUED;
     settings.eager = seed ? eager[seed % 5] : 1;
     settings.order = seed ? order[seed % 4] : LOWEST_FIRST;
@@ -159,7 +162,6 @@ init()
     settings.race = number("VGPU_RACE", 0) != 0;
     settings.trace = number("VGPU_TRACE", 0) != 0;
     settings.stats = number("VGPU_STATS", 0) != 0;
-    settings.no_algo = number("VGPU_NO_ALGO", 0) != 0;
     settings.memory = (size_t)number("VGPU_MEMORY", 32e9);
     settings.shared = (size_t)number("VGPU_SHARED", SHARED_MOST);
     open_memory();
@@ -169,7 +171,8 @@ init()
 
 } // namespace vgpu
 
-// For tests that run in several orders: what is issued from here on does so as with this seed.
+// For tests that run in several orders: what is issued from here on does so as with this seed,
+// and with the environment's cuBLASLt.
 extern "C" void
 vgpu_reseed(unsigned long long seed)
 {

@@ -3,14 +3,20 @@
 // An algorithm carries what it was found for: its number, the alignments that it needs and a
 // hash of the product. So a lookup that hands out another product's algorithm, a pointer that is
 // aligned worse than was said, or a workspace that is too small are refused as on a GPU. The
-// reason goes to stderr. VGPU_NO_ALGO=1: no product has an algorithm.
+// reason goes to stderr. VGPU_NO_ALGO=1: no product has an algorithm; VGPU_NO_EPILOGUE=1: none that
+// does more than to add a bias; VGPU_SLOW_EPILOGUE=1: those take longer than anything else.
 #include "vgpu_gemm.h"
 #include "vgpu_int.h"
 #include <algorithm>
+#include <iterator>
 #include <stdio.h>
 #include <stdlib.h>
 
 using namespace vgpu;
+
+namespace vgpu {
+uint64_t slow_products;
+}
 
 namespace {
 
@@ -28,9 +34,10 @@ struct Preference {
     uint64_t workspace;
     uint32_t align[4]; // of A, B, C, D
 };
+enum { VECTOR = 4, ALIGNED }; // behind A, B, C, D: the bias, or its gradient
 struct Algo {
     uint64_t magic, product;
-    uint32_t number, align[4];
+    uint32_t number, align[ALIGNED];
     uint64_t workspace;
 };
 static_assert(sizeof(Desc) <= sizeof(cublasLtMatmulDescOpaque_t), "size");
@@ -68,6 +75,14 @@ take(T *to, const void *from, size_t bytes)
         return false;
     memcpy(to, from, bytes);
     return true;
+}
+
+// The largest power of two up to 16 that the address is a multiple of; NULL is aligned.
+uint32_t
+alignment(const void *p)
+{
+    uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
+    return low && low < 16 ? (uint32_t)low : 16;
 }
 
 bool
@@ -136,6 +151,32 @@ understand(Gemm *g, const Desc *d, const Layout *const l[4])
     return nullptr;
 }
 
+bool
+aligned(const void *p, uint64_t to)
+{
+    return (uintptr_t)p % to == 0;
+}
+
+bool
+has_epilogue(int e)
+{
+    static const int all[] = {
+        CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_RELU,
+        CUBLASLT_EPILOGUE_BIAS,     CUBLASLT_EPILOGUE_RELU_BIAS,
+        CUBLASLT_EPILOGUE_GELU,     CUBLASLT_EPILOGUE_GELU_BIAS,
+        CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        CUBLASLT_EPILOGUE_DGELU,    CUBLASLT_EPILOGUE_DGELU_BGRAD,
+        CUBLASLT_EPILOGUE_BGRADA,   CUBLASLT_EPILOGUE_BGRADB};
+    return std::find(std::begin(all), std::end(all), e) != std::end(all);
+}
+
+// Does it do more than to add a bias?
+bool
+more_than_bias(const Gemm &g)
+{
+    return g.epilogue & ~(CUBLASLT_EPILOGUE_DEFAULT | CUBLASLT_EPILOGUE_BIAS);
+}
+
 // Combinations of types and epilogues that the library has; nullptr or what it has not.
 const char *
 supported(const Gemm &g)
@@ -145,19 +186,19 @@ supported(const Gemm &g)
         return "A and B, and C and D, must have one type each: 32F, 16F or 16BF";
     if (g.c.type != g.a.type && g.c.type != CUDA_R_32F)
         return "the result is 32F or of the operands' type";
-    if (g.epilogue & E_ANY_BIAS && !known(g.bias_type))
-        return "the bias has an unknown type";
-    if (g.batch > 1 && g.epilogue & E_ANY_BIAS_GRAD)
-        return "gradient of a bias in a batch";
-    if (g.epilogue & E_ANY_AUX && (g.aux_ld < g.m || g.aux_ld % 8))
+    if (!has_epilogue(g.epilogue))
+        return "no such epilogue";
+    if (g.epilogue & E_ANY_BIAS && g.bias_type != g.d.type)
+        return "a bias, or its gradient, is not of the result's type";
+    if (g.batch > 1 && g.epilogue & (E_ANY_BIAS_GRAD | E_ANY_AUX))
+        return "gradient of a bias, or aux, in a batch";
+    if (!(g.epilogue & E_ANY_AUX))
+        return nullptr;
+    if (g.aux_ld < g.m || g.aux_ld % 8)
         return "the leading dimension of aux is less than the rows or no multiple of 8";
+    if (g.aux_type != g.d.type || !aligned(g.aux, 16))
+        return "aux is not of the result's type, or not aligned to 16";
     return nullptr;
-}
-
-bool
-aligned(const void *p, uint64_t to)
-{
-    return (uintptr_t)p % to == 0;
 }
 
 // What the caller's pointers and workspace must be; SUCCESS or said why.
@@ -180,12 +221,15 @@ check_call(const Gemm &g, const Algo *algo, const void *workspace, size_t bytes)
         if (!g.bias)
             return refuse(CUBLAS_STATUS_INVALID_VALUE,
                           "the epilogue needs a bias pointer");
+        if (algo && !aligned(g.bias, algo->align[VECTOR]))
+            return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                          "the bias is aligned worse than it was for the algorithm");
         check_pointer("cublasLtMatmul bias", 0, g.bias);
     }
     if (g.epilogue & E_ANY_AUX) {
-        if (!g.aux || !aligned(g.aux, 16))
+        if (!g.aux)
             return refuse(CUBLAS_STATUS_INVALID_VALUE,
-                          "the epilogue needs an aux pointer, aligned to 16");
+                          "the epilogue needs an aux pointer");
         check_pointer("cublasLtMatmul aux", 0, g.aux);
     }
     if (!algo)
@@ -426,7 +470,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
     if (const char *why = supported(g))
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, why);
     init();
-    if (settings.no_algo)
+    if (settings.no_algo || (settings.no_epilogue && more_than_bias(g)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < std::min<int>(want, ALGOS); i++) {
         uint64_t workspace =
@@ -434,6 +478,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
         Algo algo{MAGIC, hash(g), (uint32_t)i, {}, workspace};
         for (int m = 0; m < 4; m++)
             algo.align[m] = std::min<uint32_t>(p->align[m], 16);
+        algo.align[VECTOR] = alignment(g.bias);
         r[i] = cublasLtMatmulHeuristicResult_t();
         memcpy(&r[i].algo, &algo, sizeof algo);
         r[i].workspaceSize = workspace;
@@ -490,6 +535,7 @@ cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     size_t used = (size_t)algo.workspace;
+    slow_products += settings.slow_epilogue && more_than_bias(g);
     Op op;
     op.name = "cublasLtMatmul";
     note_accesses(&op, g, workspace, used);

@@ -352,7 +352,7 @@ cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
         return failed(cudaErrorInvalidResourceHandle);
     if (!is_done(from->stream, from->index) || !is_done(to->stream, to->index))
         return failed(cudaErrorNotReady);
-    *ms = 1;
+    *ms = 1 + (float)(to->slow - from->slow);
     return cudaSuccess;
 }
 }

@@ -45,7 +45,7 @@ struct CUstream_st {
 struct CUevent_st {
     bool timing = true;
     int stream = -1; // -1: not recorded yet
-    uint64_t index = 0;
+    uint64_t index = 0, slow = 0;
     vgpu::Clock clock;
     CUgraph_st *capture =
         nullptr; // recorded while this was captured, after these nodes
