@@ -5,7 +5,8 @@
  * tells gemm_lt.cu which products there are, so that it can measure their algorithms, and is
  * thrown away. Graphs of eval(), which not every run needs, are made at their first use. A
  * step is then one launch a micro-batch and one for the update, and what differs from step to
- * step is in memory: inputs, and rtc_hyper.
+ * step is in memory: inputs, and rtc_hyper. With run->direct the second round is left out, and a
+ * step is the same calls, launched one by one.
  *
  * A graph of micro() ends by adding its loss to the tally, one of update() by noting norm and
  * loss scaler there and whether all that follows must halt.
@@ -29,6 +30,7 @@ struct rtc_graphs {
     rtc_hyper *hyper[HYPERS]; /* pinned, a ring */
     int64_t sent[HYPERS];     /* marks behind which each may be filled again */
     int64_t updates;
+    bool direct; /* none are made */
 };
 
 /* ---- the tally ---- */
@@ -197,7 +199,9 @@ rt_prepare(rt_run *run, char *error, size_t n)
     if (!rtc_gemms_measure(s, error, n))
         return false;
     rtc_dnn_prepare(s);
-    make_all(run, true);
+    s->graphs->direct = run->direct;
+    if (!run->direct)
+        make_all(run, true);
     set_largest(run);
     return true;
 }
@@ -214,14 +218,15 @@ rt_execute(rt_run *run, rt_part part)
                                                : g->eval[i][k];
     if (part == RT_UPDATE)
         send_hyper(run);
+    if (g->direct || (run->check && part == RT_MICRO)) {
+        enqueue(run, part);
+        return;
+    }
     if (part == RT_EVAL && !graph) {
         make(run, part, &g->eval[i][k]);
         graph = g->eval[i][k];
     }
-    if (run->check && part == RT_MICRO)
-        enqueue(run, part);
-    else
-        RT_CUDA(cudaGraphLaunch(graph, s->stream));
+    RT_CUDA(cudaGraphLaunch(graph, s->stream));
 }
 
 } /* extern "C" */
@@ -254,7 +259,9 @@ rtc_graphs_free(rt_stream *s)
 void
 rtc_graphs_text(const rt_stream *s, char *text, size_t n)
 {
-    if (s->graphs)
+    if (s->graphs && s->graphs->direct)
+        snprintf(text, n, "; no graphs");
+    else if (s->graphs)
         snprintf(text, n, "; %d graphs of %zu operations", s->graphs->n,
                  s->graphs->nodes);
 }

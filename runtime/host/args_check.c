@@ -124,6 +124,18 @@ fill_in(rt_parser *s)
         o->resume_from_checkpoint = "auto"; /* scripts for Hugging Face say so */
 }
 
+/* Only work that goes on while the host looks away comes in graphs. */
+static bool
+check_machine(rt_parser *s)
+{
+    const rule rules[] = {
+        {OPT_graphs, rt_unified,
+         "is of trainers for a GPU: this one is for the processor, where there are no "
+         "graphs"},
+    };
+    return check_rules(s, sizeof rules / sizeof *rules, rules);
+}
+
 void
 rt_opts_check(rt_parser *s, const rt_program *p)
 {
@@ -135,7 +147,7 @@ rt_opts_check(rt_parser *s, const rt_program *p)
                          "--predict)\n--help lists the options");
         return;
     }
-    bool go_on = check_training(s) && rt_more(s, check_batch(o, p));
+    bool go_on = check_training(s) && rt_more(s, check_batch(o, p)) && check_machine(s);
     if (go_on && o->train_data.n)
         go_on = rt_more(s, check_max_time(o)) && check_optimizer(s) &&
                 check_evaluation(s) && check_saving(s);

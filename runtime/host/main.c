@@ -275,6 +275,7 @@ prepare_device(host *h)
 {
     char text[512] = "";
     rt_hyper_set(&h->run, &h->opts);
+    h->run.direct = !h->opts.graphs;
     if (!rt_prepare(&h->run, text, sizeof text))
         return rt_fail(RT_USER, "%s", text);
     rt_device_text(h->run.compute, text, sizeof text);

@@ -286,6 +286,7 @@ struct rt_run { /* the state that step.c addresses */
         [RT_NSYMS]; /* of the micro-batch: a value of program->size; see rt_set_sizes() */
     rt_check *check;      /* what the checking mode found; NULL: it is off */
     struct rt_host *host; /* of the host part */
+    bool direct; /* CUDA, set before rt_prepare(): no graphs, each call is launched */
 };
 
 /* Call number op of micro() has run: in the checking mode its results are looked at. */
@@ -336,7 +337,7 @@ typedef struct rt_tally {
 } rt_tally;
 /* Runs program->micro, update or eval with run->hyper and the sizes of rt_set_sizes() as
  * they are now; in stream order, complete behind rt_await() of a later rt_mark(). With
- * run->check the calls are made one by one, as what it looks at wants. */
+ * run->check or run->direct the calls are made one by one, as what it looks at wants. */
 typedef enum rt_part { RT_MICRO, RT_UPDATE, RT_EVAL } rt_part;
 void rt_execute(rt_run *, rt_part);
 /* The micro-batch that comes has these sizes: at[s] is an index into program->size[s]. Sets

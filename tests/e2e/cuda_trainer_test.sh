@@ -90,6 +90,20 @@ for seed in 1 2 3; do
     check "order $seed gives the same weights" same_results "seed$seed" whole
 done
 
+VGPU_RACE=1 train direct cls_cuda --eval-data dev.jsonl --save-strategy no --no-graphs
+check "without graphs: 0, not $code" [ "$code" = 0 ]
+check "that is said" says "; no graphs"
+check "the same weights" same_results direct whole
+for key in loss grad_norm eval_loss; do
+    column whole $key >a
+    column direct $key >b
+    check "each $key is the same" cmp -s a b
+    check "and there is one" [ -s a ]
+done
+train none cls_cpu --no-graphs
+check "the processor has none: 1, not $code" [ "$code" = 1 ]
+check "and says so" says "--graphs is of trainers for a GPU"
+
 mkdir part
 cp -r whole/checkpoint-10 part
 cp whole/log.jsonl part

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 
 # Options of efficc as --help shows them, of its commands, of a trainer from its table, and of the tools that the documents call.
 help=$("$build/efficc" --help | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)
-trainer=$(sed -nE 's/^OPT\(([a-z0-9_]+),.*/--\1/p' runtime/host/options.def | tr _ -)
+trainer=$(sed -nE 's/^OPT\(([a-z0-9_]+), FLAG,.*/--\1 --no-\1/p; s/^OPT\(([a-z0-9_]+),.*/--\1/p' runtime/host/options.def | tr _ -)
 commands=$(sed -nE 's/^OPTION\([a-z]+, "([a-z0-9-]+)",.*/--\1/p' frontend/commands.def)
 tokenize=$(grep -oE '"--[a-z-]+"' scripts/tokenize.py | tr -d '"')
 known=$(printf '%s\n' $help $trainer $commands $tokenize --bless --cuda --preset --build --fuzz --logdir)
