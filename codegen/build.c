@@ -35,6 +35,16 @@ typedef struct job { /* a compiler that runs */
 
 extern char **environ;
 
+/* Flags of the C compiler. A trainer for a GPU is often made on another machine than it runs
+ * on, and its C does nothing but call: it is for any processor. */
+static const char *
+c_flags(ef_ctx *ctx)
+{
+    if (ctx->cfg->cflags)
+        return ctx->cfg->cflags;
+    return cg_is_cuda(ctx) ? "-O3" : "-O3 -march=native";
+}
+
 static void
 add_words(ef_arena *a, words *w, const char *text)
 {
@@ -147,7 +157,7 @@ compile_c(ef_ctx *ctx, job *j, const char *src, const char *name, const char *fl
     words w = {0};
     ef_arena *a = ctx->arena;
     add_words(a, &w, ctx->cfg->cc);
-    add_words(a, &w, ctx->cfg->cflags);
+    add_words(a, &w, c_flags(ctx));
     add_words(a, &w, fixed_flags);
     add_words(a, &w, flags);
     add_words(a, &w, EFFICC_RT_SAN);
@@ -363,7 +373,7 @@ cg_makefile(ef_ctx *ctx, ef_buf *b)
         "# the runtime (RT_INCLUDE, RT_LIB) on the command line.\n",
         cuda ? "NVCC, ARCH, " : "");
     ef_putf(b, "CC = %s\nCFLAGS = %s\n", for_make(a, ctx->cfg->cc),
-            for_make(a, ctx->cfg->cflags));
+            for_make(a, c_flags(ctx)));
     ef_putf(b, "FLAGS = %s %s\n", fixed_flags, EFFICC_RT_SAN);
     ef_putf(b, "RT_INCLUDE = %s\nRT_LIB = %s\nLIBS = %s\n",
             for_make(a, EFFICC_RT_INCLUDE),

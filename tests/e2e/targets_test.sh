@@ -35,6 +35,12 @@ check "plan.json has the target" grep -q '"target":	"cuda"' cuda/plan.json
 check "plan.json has the GPU" grep -q '"arch":	"sm_90"' cuda/plan.json
 check "a GPU's kernels are CUDA" [ -e cuda/src/kernels.cu ]
 check "and not C" [ ! -e cuda/src/kernels.c ]
+check "a trainer for a GPU is for any processor" grep -qx 'CFLAGS = -O3' cuda/src/Makefile
+check "one for the CPU is for this one" grep -qx 'CFLAGS = -O3 -march=native' cpu/src/Makefile
+if [ -e "$1/libefficc_rt_cuda.a" ]; then
+    ! objdump -d "$1/libefficc_rt_cuda.a" | grep -qE '%[yz]mm'
+    result $? "so is the runtime that it links"
+fi
 
 mkdir "a folder"
 ln -s "$nvcc" "a folder/nvcc #1"
