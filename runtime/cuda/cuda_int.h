@@ -90,8 +90,9 @@ rtc_partials(const rt_program *p)
 enum { RTC_WARP = 32 };
 static const unsigned rtc_all = 0xffffffffu;
 
-static __device__ __forceinline__ float
-rtc_warp_sum(float x)
+template <class T> /* float, double */
+static __device__ __forceinline__ T
+rtc_warp_sum(T x)
 {
     for (int o = 16; o; o >>= 1)
         x += __shfl_xor_sync(rtc_all, x, o);
@@ -106,10 +107,11 @@ rtc_warp_max(float x)
     return x;
 }
 
-/* Sum over the block, in every thread, in an order that only blockDim fixes. shared: 32 floats;
- * it may be used again at once. All threads take part. */
-static __device__ __forceinline__ float
-rtc_block_sum(float x, float *shared)
+/* Sum over the block, in every thread, in an order that only blockDim fixes. shared: 32
+ * elements; it may be used again at once. All threads take part. */
+template <class T>
+static __device__ __forceinline__ T
+rtc_block_sum(T x, T *shared)
 {
     int lane = threadIdx.x % RTC_WARP, warp = threadIdx.x / RTC_WARP;
     int warps = (blockDim.x + RTC_WARP - 1) / RTC_WARP;
@@ -118,7 +120,7 @@ rtc_block_sum(float x, float *shared)
     if (lane == 0)
         shared[warp] = x;
     __syncthreads();
-    return rtc_warp_sum(lane < warps ? shared[lane] : 0.0f);
+    return rtc_warp_sum(lane < warps ? shared[lane] : T(0));
 }
 
 static __device__ __forceinline__ float

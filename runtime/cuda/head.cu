@@ -143,7 +143,7 @@ sum_losses(float *loss, int64_t *right, const double *losses, const int64_t *pre
     double sum = rtc_sum_all(losses, rows, shared), hits = 0;
     for (int64_t r = threadIdx.x; right && r < rows; r += blockDim.x)
         hits += targets[r] != RT_IGNORE && pred[r] == targets[r];
-    hits = rtc_block_sum_double(hits, shared);
+    hits = rtc_block_sum(hits, shared);
     if (threadIdx.x)
         return;
     *loss = (float)(sum * (double)*scale);

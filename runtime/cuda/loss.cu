@@ -22,7 +22,7 @@ template <bool WIDE>
 static __device__ __forceinline__ int
 team_size()
 {
-    return WIDE ? THREADS : RTC_WARP;
+    return WIDE ? +THREADS : +RTC_WARP;
 }
 template <bool WIDE>
 static __device__ __forceinline__ int
@@ -63,7 +63,7 @@ template <bool WIDE>
 static __device__ __forceinline__ void
 store_partial(double *to, double sum, double *shared)
 {
-    double all = rtc_block_sum_double(team_lane<WIDE>() ? 0 : sum, shared);
+    double all = rtc_block_sum(team_lane<WIDE>() ? 0.0 : sum, shared);
     if (threadIdx.x == 0)
         *to = all;
 }
@@ -162,7 +162,7 @@ mse_row(const mse_call &m, int64_t r, double *shared)
         if (m.dy)
             m.dy[r * m.c + i] = (float)(by * d);
     }
-    sum = WIDE ? rtc_block_sum_double(sum, shared) : rtc_warp_sum_double(sum);
+    sum = WIDE ? rtc_block_sum(sum, shared) : rtc_warp_sum(sum);
     if (m.losses && team_lane<WIDE>() == 0)
         m.losses[r] = (float)sum;
     return sum;

@@ -25,7 +25,7 @@ block_squares(double *part, const float *x, int64_t n)
     double sum = 0;
     for (int64_t i = at + threadIdx.x; i < end; i += THREADS)
         sum += (double)x[i] * (double)x[i];
-    sum = rtc_block_sum_double(sum, shared);
+    sum = rtc_block_sum(sum, shared);
     if (threadIdx.x == 0)
         part[blockIdx.x] = sum;
 }

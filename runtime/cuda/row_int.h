@@ -1,4 +1,4 @@
-/* row_int.h -- rows of losses, sums in double, elements of a type that a call says.
+/* row_int.h -- rows of losses, sums of arrays, elements of a type that a call says.
  *
  * A team is a warp or a whole block; what it computes of a row is the same in all its threads.
  */
@@ -30,29 +30,7 @@ rtc_put(void *y, int64_t i, rt_dtype t, float v)
         ((float *)y)[i] = v;
 }
 
-/* ---- sums in double ---- */
-
-static __device__ __forceinline__ double
-rtc_warp_sum_double(double x)
-{
-    for (int o = 16; o; o >>= 1)
-        x += __shfl_xor_sync(rtc_all, x, o);
-    return x;
-}
-
-/* As rtc_block_sum(); shared: 32 doubles. */
-static __device__ __forceinline__ double
-rtc_block_sum_double(double x, double *shared)
-{
-    int lane = threadIdx.x % RTC_WARP, warp = threadIdx.x / RTC_WARP;
-    int warps = (blockDim.x + RTC_WARP - 1) / RTC_WARP;
-    x = rtc_warp_sum_double(x);
-    __syncthreads();
-    if (lane == 0)
-        shared[warp] = x;
-    __syncthreads();
-    return rtc_warp_sum_double(lane < warps ? shared[lane] : 0.0);
-}
+/* ---- sums ---- */
 
 /* Sum of x [n], by one block, in an order that only n and blockDim fix. */
 static __device__ __forceinline__ double
@@ -61,7 +39,7 @@ rtc_sum_all(const double *x, int64_t n, double *shared)
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
         sum += x[i];
-    return rtc_block_sum_double(sum, shared);
+    return rtc_block_sum(sum, shared);
 }
 
 /* ---- softmax of a row ---- */

@@ -208,6 +208,8 @@ TEST(rotary_positions)
                                    {5, 5, 288, 3, 32, 64, 48, false, RT_F32},
                                    {4, 2, 80, 1, 16, 33, 32, true, RT_F32},
                                    {2, 2, 1000, 5, 0, 200, 128, false, RT_F32},
+                                   {99, 33, 387, 3, 4, 40, 34, true, RT_F32},
+                                   {80, 80, 256, 2, 0, 128, 128, true, RT_F32},
                                    {0, 1, 64, 2, 0, 32, 32, false, RT_F32}};
     for (size_t i = 0; i < 2 * NTYPES * sizeof list / sizeof *list; i++) {
         rt_turn t = list[i / 2 / NTYPES];

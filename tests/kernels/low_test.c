@@ -1,6 +1,6 @@
 /* Kernels whose operands may be of a low type, against plain loops in double on the values
- * that the operands have: norms, gradients of embeddings, rotary positions. What is stored in
- * a low type may be off by its rounding, and no more. */
+ * that the operands have: norms, gradients of embeddings. What is stored in a low type may be
+ * off by its rounding, and no more. */
 #include "kernel.h"
 
 static const rt_dtype types[] = {RT_F32, RT_BF16, RT_F16};
@@ -179,7 +179,7 @@ TEST(dx_of_a_low_norm_may_be_dy)
     }
 }
 
-/* ---- embeddings, rotary positions ---- */
+/* ---- embeddings ---- */
 
 static int64_t *
 ids_of(int64_t n, int64_t v)
@@ -217,54 +217,6 @@ TEST(gradient_of_an_embedding_from_low_dy)
         CHECK(kt_same(d, v * h * 4) && kt_same(more, v * h * 4));
         CHECK_NEAR(kt_error(d[0], want, v * h), 0, 1e-5);
         CHECK_NEAR(kt_error(more[0], sum, v * h), 0, 1e-5);
-        kt_done();
-    }
-}
-
-/* Column k of a row by the formula. */
-static double
-turned(const rt_turn *t, const float *x, const float *cos, const float *sin, int64_t k)
-{
-    int64_t o = k - t->start, p = o % t->stride, half = t->r / 2;
-    if (o < 0 || o / t->stride >= t->heads || p >= t->r)
-        return (double)x[k];
-    int64_t other = p < half ? p + half : p - half;
-    double s = (double)sin[t->back ? other : p];
-    return (double)x[k] * (double)cos[p] +
-           (double)x[k - p + other] * ((p < half) == t->back ? s : -s);
-}
-
-TEST(rotary_positions_of_low_types)
-{
-    static const rt_turn list[] = {{1, 1, 2, 1, 0, 2, 2, false, RT_F32},
-                                   {10, 5, 51, 4, 1, 12, 10, false, RT_F32},
-                                   {99, 33, 387, 3, 4, 40, 34, true, RT_F32},
-                                   {80, 80, 256, 2, 0, 128, 128, true, RT_F32}};
-    for (size_t i = 0; i < NTYPES * sizeof list / sizeof *list; i++) {
-        rt_turn t = list[i / NTYPES];
-        t.type = types[i % NTYPES];
-        int64_t n = t.rows * t.cols;
-        float *x = kt_noise(n, 1, 2), *cos = kt_noise(t.table * t.r, 2, 1);
-        float *sin = kt_noise(t.table * t.r, 3, 1);
-        void *low = kt_as(x, n, t.type), *y[KT_TEAMS];
-        double *want = kt_doubles(n);
-        for (int64_t e = 0; e < n; e++) {
-            int64_t at = e / t.cols % t.table * t.r;
-            want[e] =
-                turned(&t, x + e / t.cols * t.cols, cos + at, sin + at, e % t.cols);
-        }
-        rt_program program = {0};
-        RUN_TEAMS(&program, s, team)
-        {
-            y[team] = kt_bytes(n * kt_size(t.type));
-            void *same = kt_as(x, n, t.type);
-            rt_rotary(s, y[team], low, cos, sin, &t);
-            rt_rotary(s, same, same, cos, sin, &t);
-            kt_wait(s);
-            CHECK(!memcmp(same, y[team], (size_t)(n * kt_size(t.type))));
-        }
-        CHECK(kt_same(y, n * kt_size(t.type)));
-        CHECK_NEAR(error_as(y[0], t.type, want, n), 0, 1e-6);
         kt_done();
     }
 }
