@@ -229,8 +229,8 @@ run_sums(rt_stream *s, const rtc_call *g)
     int64_t ld = of_a ? d->lda : d->ldb;
     lines p = {sums_of(g),         d->k,      columns ? 1 : ld, columns ? ld : 1,
                of_a ? d->a : d->b, d->add_sum};
-    char *parts = (char *)g->workspace + rtc_gemm_layout(d).parts;
     if (columns && g->bytes) {
+        char *parts = (char *)g->workspace + rtc_gemm_layout(d).parts;
         rt_colsum(s, (float *)g->with, x, p.type, p.k, p.n, ld, p.add, parts);
         return;
     }
