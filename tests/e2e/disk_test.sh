@@ -95,6 +95,15 @@ check "says which file" says "checkpoint-2.tmp/optimizer.safetensors: writing fa
 check "leaves nothing half-written" alone limit
 finish limit
 
+code=0
+(
+    ulimit -f 40 # 20 kB
+    "$build/efficc" "$model" --batch 2 --seq 8 --fp32 --quiet -o grown
+) >log 2>&1 || code=$?
+check "a compilation whose files may not grow ends with 1, not $code" [ "$code" = 1 ]
+check "says why" says "File too large"
+check "leaves nothing" [ -z "$(find . -name 'grown*')" ]
+
 mkdir small
 for kilobytes in 0 300; do
     rc=0
