@@ -16,6 +16,11 @@ case ${1:-} in
     echo "setup: no option '$1'; there are --fuzz and --cuda" >&2
     exit 1 ;;
 esac
+# One word more is the folder of --cuda, and nothing else.
+if [ $# -gt 2 ] || { [ $# = 2 ] && [[ $1 != --cuda || $2 = -* ]]; }; then
+    echo "setup: what is '${*: -1}'? --cuda takes one folder, other options take nothing" >&2
+    exit 1
+fi
 
 # Those of the packages named that are not there, into missing.
 find_missing() {

@@ -87,6 +87,7 @@ if [ -n "${1:-}" ]; then
     dir=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 else
     dir=$(find_toolkit)
+    [ -z "${CUDA_HOME:-}" ] || [ -x "$CUDA_HOME/bin/nvcc" ] || say "CUDA_HOME is $CUDA_HOME, where there is no bin/nvcc" >&2
     dir=${dir:-$HOME/.cache/efficc/cuda}
 fi
 [ -x "$dir/bin/nvcc" ] || make_toolkit "$dir"

@@ -47,6 +47,12 @@ check "nothing lies beside it" [ "$(ls "$dir/a b")" = kit ]
 
 check "one that is there is named" sh -c "PIP_FIND_LINKS=/none '$script' '$kit' | grep -q 'CUDA 13.0'"
 check "so is that of CUDA_HOME" sh -c "CUDA_HOME='$kit' '$script' | grep -q 'export CUDA_HOME=$kit'"
+check "a CUDA_HOME without a toolkit is said" sh -c "PATH='$kit/bin':\$PATH CUDA_HOME='$dir/none' '$script' 2>&1 | grep -q 'CUDA_HOME is $dir/none, where there is no bin/nvcc'"
+for words in "--cuda -x" "--cuda $dir/e $dir/f" "--fuzz x"; do
+    # shellcheck disable=SC2086
+    result "$(! scripts/setup.sh $words >"$dir/log" 2>&1; echo $?)" "setup.sh $words"
+    check "setup.sh $words: is refused" grep -q "what is '${words##* }'" "$dir/log"
+done
 rm "$kit/include/nccl.h"
 [ -e /usr/include/nccl.h ] || check "what is lacking is named" sh -c "CUDA_HOME='$kit' '$script' | grep -q 'it lacks nccl.h;'"
 
