@@ -224,7 +224,7 @@ int
 main(int argc, char **argv)
 {
     bool no_output = fill_streams();
-    signal(SIGXFSZ, do_nothing); /* a limit on file sizes is an error of write() */
+    signal(SIGXFSZ, do_nothing);      /* a limit on file sizes is an error of write() */
     setvbuf(stdout, NULL, _IOLBF, 0); /* in a log, report and errors stay in order */
     ef_ctx *ctx = ef_ctx_new();
     ctx->max_errors = ERRORS_SHOWN;
