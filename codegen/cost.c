@@ -332,7 +332,7 @@ cs_product(pricing *p, const ir_op *op, const rule *r)
     bool matmul = op->code == IR_OP_matmul;
     bool ta = ir_attr_int(op, IR_ATTR_ta, 0);
     int64_t n = cg_last(y), k = cg_last(a), m = cg_rows(y);
-    if (op->code == IR_OP_linear_dw)
+    if (op->code == IR_OP_linear_dw || op->code == IR_OP_linear_dwb)
         k = cg_rows(a);
     if (matmul) /* [.., M, K] */
         m = y->type->dim[y->type->rank - 2];
@@ -341,10 +341,13 @@ cs_product(pricing *p, const ir_op *op, const rule *r)
     cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
                           2 * count(y) * (double)k);
     as_product(c, op, least(n, least(m, k)));
-    bool bias = (op->code == IR_OP_linear && op->narg > 2) ||
-                (op->code == IR_OP_linear_add && op->narg > 3);
-    if (bias && ir_is_low(y->type->dtype))
-        c->kernels = 2; /* the bias is rounded to the type of the result */
+    int bias = op->code == IR_OP_linear || op->code == IR_OP_linear_gelu ? 2
+               : op->code == IR_OP_linear_add                            ? 3
+                                                                         : op->narg;
+    if (op->narg > bias && ir_is_low(y->type->dtype))
+        c->kernels++; /* the bias is rounded to the type of the result */
+    if (op->code == IR_OP_linear_dwb && cg_adds(op, 1))
+        c->kernels++; /* the library does not add to sums */
     if (of_adapter(op))
         c->kind = CG_LORA;
 }

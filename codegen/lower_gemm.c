@@ -17,7 +17,8 @@ same_gemm(const rt_gemm_desc *a, const rt_gemm_desc *b)
            a->alpha == b->alpha && a->lda == b->lda && a->ldb == b->ldb &&
            a->ldc == b->ldc && a->batch == b->batch && a->sa == b->sa &&
            a->sb == b->sb && a->sc == b->sc && a->a == b->a && a->b == b->b &&
-           a->c == b->c && a->vary_m == b->vary_m && a->vary_k == b->vary_k;
+           a->c == b->c && a->vary_m == b->vary_m && a->vary_k == b->vary_k &&
+           a->epilogue == b->epilogue && a->add_sum == b->add_sum;
 }
 
 /* What the name of d says of its types. */
@@ -42,12 +43,13 @@ gemm_name(cg *c, const rt_gemm_desc *d)
         known->scratch = known->scratch < d->scratch ? known->scratch : d->scratch;
         return c->gemm_name.at[i];
     }
-    const char *name =
-        cg_ident(c, "gemm_",
-                 ef_printf(c->arena, "%lldx%lldx%lld%s%s%s%s%s", (long long)d->m,
-                           (long long)d->n, (long long)d->k, d->ta ? "_ta" : "",
-                           d->tb ? "_tb" : "", d->bias ? "_bias" : "",
-                           d->add ? "_add" : "", type_suffix(d)));
+    static const char *const epilogue[] = {"", "_gelu", "_dgelu", "_sums", "_sums"};
+    const char *name = cg_ident(
+        c, "gemm_",
+        ef_printf(c->arena, "%lldx%lldx%lld%s%s%s%s%s%s", (long long)d->m,
+                  (long long)d->n, (long long)d->k, d->ta ? "_ta" : "",
+                  d->tb ? "_tb" : "", d->bias ? "_bias" : "", epilogue[d->epilogue],
+                  d->add ? "_add" : "", type_suffix(d)));
     ef_push(c->arena, c->gemm, *d);
     ef_push(c->arena, c->gemm_name, name);
     return name;
@@ -55,7 +57,8 @@ gemm_name(cg *c, const rt_gemm_desc *d)
 
 typedef struct product { /* operands of rt_gemm as text */
     const char *c, *a, *b, *bias;
-    const char *from; /* of rt_gemm_from(); NULL: rt_gemm() */
+    const char *from; /* of rt_gemm_from(), or NULL */
+    const char *with; /* of rt_gemm_with() */
 } product;
 
 /* The call as text; NULL when dry. Its scratch space is what the plan gives the op. */
@@ -67,10 +70,11 @@ gemm_text(cg *c, rt_gemm_desc *d, const product *p)
     const char *ws = cg_scratch(c, c->dry ? c->need->gemm(d, c->threads) : d->scratch);
     if (c->dry || c->why)
         return NULL;
-    return ef_printf(c->arena, "rt_gemm%s(st, %s, %s%s%s, %s, %s, %s, %s);",
-                     p->from ? "_from" : "", gemm_name(c, d), p->c, p->from ? ", " : "",
-                     p->from ? p->from : "", p->a, p->b, p->bias ? p->bias : "NULL",
-                     ws);
+    const char *end = p->from ? "_from" : d->epilogue ? "_with" : "";
+    const char *more = p->from ? p->from : d->epilogue ? p->with : NULL;
+    return ef_printf(c->arena, "rt_gemm%s(st, %s, %s%s%s, %s, %s, %s, %s);", end,
+                     gemm_name(c, d), p->c, more ? ", " : "", more ? more : "", p->a,
+                     p->b, p->bias ? p->bias : "NULL", ws);
 }
 
 static void
@@ -127,38 +131,74 @@ plain_gemm(int64_t m, int64_t n, int64_t k, bool ta, bool tb)
                           .batch = 1};
 }
 
-/* x, w and maybe bias are operands `at` and those behind it; what is added: operand 0. */
-static void
-linear(cg *c, const ir_op *op, int at)
+/* The product of x and w, operands `at` and the next, and its operands but for the bias. */
+static rt_gemm_desc
+linear(cg *c, const ir_op *op, int at, product *p)
 {
     const ir_value *x = op->arg[at], *y = op->res[0];
-    bool tb = ir_attr_int(op, IR_ATTR_tb, 0), bias = op->narg > at + 2;
+    bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
     rt_gemm_desc d = plain_gemm(cg_rows(x), cg_last(y), cg_last(x), false, tb);
-    d.bias = bias;
-    d.add = at > 0;
     d.vary_m = rows_vary(c, x);
     set_types(c, &d, x, op->arg[at + 1], y);
-    gemm(c, d,
-         (product){cg_float_res(c, op, 0), cg_float_arg(c, op, at),
-                   cg_float_arg(c, op, at + 1),
-                   bias ? cg_arg(c, op, at + 2, IR_F32) : NULL,
-                   at ? cg_float_arg(c, op, 0) : NULL});
+    *p = (product){.c = cg_float_res(c, op, 0),
+                   .a = cg_float_arg(c, op, at),
+                   .b = cg_float_arg(c, op, at + 1)};
+    return d;
+}
+
+/* Operand i, if it is there, is the bias. */
+static void
+set_bias(cg *c, const ir_op *op, int i, rt_gemm_desc *d, product *p)
+{
+    d->bias = op->narg > i;
+    if (d->bias)
+        p->bias = cg_arg(c, op, i, IR_F32);
 }
 
 void
 lw_linear(cg *c, const ir_op *op)
 {
-    linear(c, op, 0);
+    product p;
+    rt_gemm_desc d = linear(c, op, 0, &p);
+    set_bias(c, op, 2, &d, &p);
+    gemm(c, d, p);
 }
 
 void
 lw_linear_add(cg *c, const ir_op *op)
 {
-    linear(c, op, 1);
+    product p;
+    rt_gemm_desc d = linear(c, op, 1, &p);
+    set_bias(c, op, 3, &d, &p);
+    d.add = true;
+    p.from = cg_float_arg(c, op, 0);
+    gemm(c, d, p);
 }
 
 void
-lw_linear_dw(cg *c, const ir_op *op)
+lw_linear_gelu(cg *c, const ir_op *op)
+{
+    product p;
+    rt_gemm_desc d = linear(c, op, 0, &p);
+    set_bias(c, op, 2, &d, &p);
+    d.epilogue = RT_GELU;
+    p.with = op->nres > 1 ? cg_float_res(c, op, 1) : "NULL";
+    gemm(c, d, p);
+}
+
+void
+lw_linear_dgelu(cg *c, const ir_op *op)
+{
+    product p;
+    rt_gemm_desc d = linear(c, op, 0, &p);
+    d.epilogue = RT_DGELU;
+    p.with = cg_float_arg(c, op, 2);
+    gemm(c, d, p);
+}
+
+/* x^T dy, or its transpose. */
+static rt_gemm_desc
+weight_gradient(cg *c, const ir_op *op, product *p)
 {
     int64_t rows = cg_rows(op->arg[0]);
     int64_t in = cg_last(op->arg[0]), out = cg_last(op->arg[1]);
@@ -167,8 +207,28 @@ lw_linear_dw(cg *c, const ir_op *op)
     d.add = cg_adds(op, 0);
     d.vary_k = rows_vary(c, op->arg[0]);
     set_types(c, &d, op->arg[tb ? 1 : 0], op->arg[tb ? 0 : 1], op->res[0]);
-    const char *x = cg_float_arg(c, op, 0), *dy = cg_float_arg(c, op, 1);
-    gemm(c, d, (product){cg_float_res(c, op, 0), tb ? dy : x, tb ? x : dy, NULL, NULL});
+    *p = (product){.c = cg_float_res(c, op, 0),
+                   .a = cg_float_arg(c, op, tb ? 1 : 0),
+                   .b = cg_float_arg(c, op, tb ? 0 : 1)};
+    return d;
+}
+
+void
+lw_linear_dw(cg *c, const ir_op *op)
+{
+    product p;
+    gemm(c, weight_gradient(c, op, &p), p);
+}
+
+void
+lw_linear_dwb(cg *c, const ir_op *op)
+{
+    product p;
+    rt_gemm_desc d = weight_gradient(c, op, &p);
+    d.epilogue = ir_attr_int(op, IR_ATTR_tb, 0) ? RT_SUM_A : RT_SUM_B;
+    d.add_sum = cg_adds(op, 1);
+    p.with = cg_res(c, op, 1, IR_F32);
+    gemm(c, d, p);
 }
 
 /* Loops over leading dimensions that one strided batch can't express. */
@@ -243,8 +303,9 @@ lw_matmul(cg *c, const ir_op *op)
     }
     matmul_vary(c, op, &d);
     set_types(c, &d, op->arg[0], op->arg[1], y);
-    product p = {cg_float_res(c, op, 0), cg_float_arg(c, op, 0), cg_float_arg(c, op, 1),
-                 NULL, NULL};
+    product p = {.c = cg_float_res(c, op, 0),
+                 .a = cg_float_arg(c, op, 0),
+                 .b = cg_float_arg(c, op, 1)};
     gemm_loops(c, &d, p, rank, dim, stride);
 }
 
@@ -270,8 +331,9 @@ lw_lora_add(cg *c, const ir_op *op)
         d.sc = at.stride;
     }
     gemm(c, d,
-         (product){cg_plus(c, y, at.first), cg_float_arg(c, op, 1),
-                   cg_float_arg(c, op, 2), NULL, NULL});
+         (product){.c = cg_plus(c, y, at.first),
+                   .a = cg_float_arg(c, op, 1),
+                   .b = cg_float_arg(c, op, 2)});
 }
 
 void
@@ -289,8 +351,9 @@ lw_lora_dt(cg *c, const ir_op *op)
     for (int64_t i = 0; i < at.n; i++) { /* the sum over blocks */
         d.add = i > 0;
         gemm(c, d,
-             (product){to, cg_plus(c, dy, at.first + i * at.stride),
-                       cg_plus(c, rows, i * at.width * b->dim[1]), NULL, NULL});
+             (product){.c = to,
+                       .a = cg_plus(c, dy, at.first + i * at.stride),
+                       .b = cg_plus(c, rows, i * at.width * b->dim[1])});
     }
 }
 
@@ -312,6 +375,7 @@ lw_lora_db(cg *c, const ir_op *op)
         d.sc = at.width * r;
     }
     gemm(c, d,
-         (product){cg_float_res(c, op, 0), cg_plus(c, dy, at.first),
-                   cg_float_arg(c, op, 1), NULL, NULL});
+         (product){.c = cg_float_res(c, op, 0),
+                   .a = cg_plus(c, dy, at.first),
+                   .b = cg_float_arg(c, op, 1)});
 }

@@ -135,6 +135,8 @@ cg_name_values(cg *c, ef_buf *b)
 static void
 put_gemms(cg *c, ef_buf *b)
 {
+    static const char *const epilogue[] = {"RT_NO_EPILOGUE", "RT_GELU", "RT_DGELU",
+                                           "RT_SUM_A", "RT_SUM_B"};
     ef_puts(b, "\n/* Products: rt_gemm() takes the number of a row. */\n");
     if (!c->gemm.n) {
         ef_puts(b, "static const rt_gemm_desc gemms[1];\n");
@@ -159,6 +161,9 @@ put_gemms(cg *c, ef_buf *b)
         ef_putf(&row, "%s%s%s%s, .alpha = %s", d->ta ? ", .ta = true" : "",
                 d->tb ? ", .tb = true" : "", d->bias ? ", .bias = true" : "",
                 d->add ? ", .add = true" : "", cg_float(c->arena, d->alpha));
+        if (d->epilogue)
+            ef_putf(&row, ", .epilogue = %s%s", epilogue[d->epilogue],
+                    d->add_sum ? ", .add_sum = true" : "");
         ef_putf(&row, ", .lda = %lld, .ldb = %lld, .ldc = %lld, .batch = %lld",
                 (long long)d->lda, (long long)d->ldb, (long long)d->ldc,
                 (long long)d->batch);

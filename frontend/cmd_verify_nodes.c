@@ -55,7 +55,10 @@ adds_up(const ir_op *op)
     case IR_OP_matmul:
     case IR_OP_linear:
     case IR_OP_linear_add:
+    case IR_OP_linear_gelu:
+    case IR_OP_linear_dgelu:
     case IR_OP_linear_dw:
+    case IR_OP_linear_dwb:
     case IR_OP_reduce_sum:
     case IR_OP_reduce_mean:
     case IR_OP_lora_add:

@@ -90,6 +90,20 @@ broadcast(ir_ev *e, ir_walk_fn *fn)
     }
 #include "elementwise.def"
 
+/* ---- as parts of other ops ---- */
+
+void
+ir_ew_gelu_tanh(int64_t n, double *y)
+{
+    loop_gelu_tanh(n, (double *[]){y, y}, (int64_t[]){1, 1});
+}
+
+void
+ir_ew_gelu_tanh_d(int64_t n, double *d, const double *h)
+{
+    loop_gelu_tanh_d(n, (double *[]){d, d, (double *)h}, (int64_t[]){1, 1, 1});
+}
+
 /* ---- those without a formula ---- */
 
 static void

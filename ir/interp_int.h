@@ -35,6 +35,9 @@ typedef struct ir_walk {
 /* n elements, p[i] advances by s[i]. */
 typedef void ir_walk_fn(int64_t n, double *const *p, const int64_t *s);
 void ir_walk_run(ir_walk *, double *const *p, ir_walk_fn *);
+/* y = gelu_tanh(y); d = d times its derivative at h. */
+void ir_ew_gelu_tanh(int64_t n, double *y);
+void ir_ew_gelu_tanh_d(int64_t n, double *d, const double *h);
 
 /* c [m,n] += alpha * op(a) op(b). op(a) [m,k] is a, or under ta the transpose of a [k,m];
  * likewise tb for b. ld*: elements from one row in memory to the next. */

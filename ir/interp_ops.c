@@ -86,9 +86,16 @@ ir_ev_matmul(ir_ev *e)
     return true;
 }
 
-/* res[0] += x w + bias, operands `at` and those behind it. */
+/* Operand i; NULL: there is none. */
+static const ir_tensor *
+maybe_arg(const ir_ev *e, int i)
+{
+    return i < e->op->narg ? e->arg[i] : NULL;
+}
+
+/* res[0] += x w + bias, x and w operands `at` and the next. bias: or NULL. */
 static void
-add_linear(ir_ev *e, int at)
+add_linear(ir_ev *e, int at, const ir_tensor *bias)
 {
     const ir_tensor *x = e->arg[at], *w = e->arg[at + 1];
     int64_t n = ir_cols(e->res[0]);
@@ -100,8 +107,8 @@ add_linear(ir_ev *e, int at)
                .tb = ir_attr_int(e->op, IR_ATTR_tb, 0) != 0,
                .ldb = ir_cols(w),
                .ldc = n};
-    for (int64_t i = 0; e->op->narg > at + 2 && i < g.m * n; i++)
-        e->res[0]->data[i] += e->arg[at + 2]->data[i % n];
+    for (int64_t i = 0; bias && i < g.m * n; i++)
+        e->res[0]->data[i] += bias->data[i % n];
     ir_mm_run(&g, e->res[0]->data, x->data, w->data, e->scratch);
 }
 
@@ -109,7 +116,7 @@ bool
 ir_ev_linear(ir_ev *e)
 {
     ir_clear(e->res[0]);
-    add_linear(e, 0);
+    add_linear(e, 0, maybe_arg(e, 2));
     return true;
 }
 
@@ -118,7 +125,7 @@ ir_ev_linear_add(ir_ev *e)
 {
     memcpy(e->res[0]->data, e->arg[0]->data,
            (size_t)ir_count(e->arg[0]) * sizeof(double));
-    add_linear(e, 1);
+    add_linear(e, 1, maybe_arg(e, 3));
     return true;
 }
 
@@ -140,6 +147,39 @@ ir_ev_linear_dw(ir_ev *e)
                .ldc = ir_cols(dy)};
     ir_clear(e->res[0]);
     ir_mm_run(&g, e->res[0]->data, x->data, dy->data, e->scratch);
+    return true;
+}
+
+bool
+ir_ev_linear_gelu(ir_ev *e)
+{
+    ir_tensor *y = e->res[0];
+    ir_ev_linear(e);
+    if (e->op->nres > 1)
+        memcpy(e->res[1]->data, y->data, (size_t)ir_count(y) * sizeof(double));
+    ir_ew_gelu_tanh(ir_count(y), y->data);
+    return true;
+}
+
+bool
+ir_ev_linear_dgelu(ir_ev *e)
+{
+    ir_tensor *d = e->res[0];
+    ir_clear(d);
+    add_linear(e, 0, NULL);
+    ir_ew_gelu_tanh_d(ir_count(d), d->data, e->arg[2]->data);
+    return true;
+}
+
+bool
+ir_ev_linear_dwb(ir_ev *e)
+{
+    const ir_tensor *dy = e->arg[1];
+    int64_t n = ir_cols(dy);
+    ir_ev_linear_dw(e);
+    ir_clear(e->res[1]);
+    for (int64_t i = 0; i < ir_count(dy); i++)
+        e->res[1]->data[i % n] += dy->data[i];
     return true;
 }
 

@@ -195,6 +195,39 @@ sh_linear_dw(ef_ctx *ctx, const ir_op *op, const ir_type **out)
     return NULL;
 }
 
+/* y, and h like it */
+const char *
+sh_linear_gelu(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = sh_linear(ctx, op, out);
+    if (!why && op->nres > 1)
+        out[1] = out[0];
+    return why;
+}
+
+const char *
+sh_linear_dgelu(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const ir_type *x = arg(op, 0);
+    int64_t n = 0;
+    const char *why = check_weight(ctx, op, 1, &n);
+    if (why)
+        return why;
+    out[0] = ir_type_part(ctx, x, 0, x->rank - 1, n);
+    return ir_need_type(ctx, op, 2, out[0]);
+}
+
+const char *
+sh_linear_dwb(ef_ctx *ctx, const ir_op *op, const ir_type **out)
+{
+    const char *why = sh_linear_dw(ctx, op, out);
+    if (why)
+        return why;
+    int64_t n = last(arg(op, 1));
+    out[1] = ir_type_get(ctx, out[0]->dtype, 1, &n);
+    return NULL;
+}
+
 static const char *
 need_ids(ef_ctx *ctx, const ir_op *op, int i)
 {

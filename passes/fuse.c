@@ -4,6 +4,14 @@
  *     %o.f32 = cast %o : f32[R,H]               ->  %y = linear_add %x, %a, $w : f32[R,H]
  *     %y = add %x, %o.f32
  *
+ *     %h = linear %x, $w, $b
+ *     %a = gelu_tanh %h                         ->  %a, %h = linear_gelu %x, $w, $b
+ *
+ *     %a.d = linear %y.d, $p {tb=1}
+ *     %h.d = gelu_tanh_d %a.d, %h               ->  %h.d = linear_dgelu %y.d, $p, %h {tb=1}
+ *     $w.d = linear_dw %x, %h.d
+ *     $b.d = reduce_sum %h.d {axes=[0]}         ->  $w.d, $b.d = linear_dwb %x, %h.d
+ *
  *     %q.r = rotary %q, %cos, %sin {heads=4}
  *     %k.r = rotary %k, %cos, %sin {heads=2}    ->  %q.r, %k.r = rotary2 %q, %k, %cos, %sin
  *                                                       {heads=4, kv_heads=2}
@@ -14,7 +22,7 @@
  *
  * Each saves kernels and the memory traffic between them; sums are rounded once less. It runs
  * behind grad, so that no gradient rule knows these ops. Elementwise ops then move next to
- * those that they can share a kernel with (fuse_move.c).
+ * those that they can share a kernel with (fuse_move.c). Products are in fuse_product.c.
  */
 #include "fuse_int.h"
 
@@ -28,9 +36,8 @@ fuse_first_user(const ir_value *v)
     return NULL;
 }
 
-/* Do all uses of op's results stand behind `where`, which is behind op? */
-static bool
-unused_before(const ir_op *op, const ir_op *where)
+bool
+fuse_unused_before(const ir_op *op, const ir_op *where)
 {
     for (const ir_op *o = ir_next_op(op); o && o != where; o = ir_next_op(o))
         for (int i = 0; i < o->narg; i++)
@@ -40,16 +47,15 @@ unused_before(const ir_op *op, const ir_op *where)
     return true;
 }
 
-static void
-drop(ir_op *op)
+void
+fuse_drop(ir_op *op)
 {
     if (ir_is_dead(op))
         ir_remove(op);
 }
 
-/* Everyone reads `with`, under old's name. */
-static void
-pass_on(ir_value *old, ir_value *with)
+void
+fuse_pass_on(ir_value *old, ir_value *with)
 {
     ir_func *f = old->def->block->func;
     const char *name = old->name;
@@ -58,53 +64,11 @@ pass_on(ir_value *old, ir_value *with)
     ir_rename(f, with, name);
 }
 
-/* The same of an op's only result; the op goes. */
-static void
-replace(ir_value *old, ir_value *with)
+void
+fuse_replace(ir_value *old, ir_value *with)
 {
-    pass_on(old, with);
-    drop(old->def);
-}
-
-/* ---- products ---- */
-
-/* The linear op whose result v is, or is a cast of, and that nothing else uses; in block. */
-static ir_op *
-product_of(const ir_value *v, const ir_block *block)
-{
-    ir_op *op = v->nuse == 1 ? v->def : NULL;
-    if (op && op->code == IR_OP_cast && ir_dtypes[v->type->dtype].is_float &&
-        op->arg[0]->nuse == 1)
-        op = op->arg[0]->def;
-    bool is = op && op->code == IR_OP_linear && op->block == block &&
-              ir_dtypes[op->res[0]->type->dtype].is_float;
-    return is ? op : NULL;
-}
-
-static void
-add_into_product(ir_op *add)
-{
-    ir_op *p[2];
-    for (int i = 0; i < 2; i++) {
-        bool same =
-            add->arg[1 - i]->type == add->res[0]->type && add->arg[0] != add->arg[1];
-        p[i] = same ? product_of(add->arg[i], add->block) : NULL;
-    }
-    int k = p[0] && (!p[1] || ir_op_before(p[1], p[0])) ? 0 : 1;
-    ir_op *linear = p[k];
-    if (!linear)
-        return;
-    ir_builder b = ir_at(add);
-    ir_value *arg[4] = {add->arg[1 - k]}, *v = add->arg[k];
-    b.loc = linear->loc;
-    for (int i = 0; i < linear->narg; i++)
-        arg[1 + i] = linear->arg[i];
-    ir_value *y = ir_emit(&b, IR_OP_linear_add, NULL, 1 + linear->narg, arg,
-                          linear->nattr, linear->attr, NULL);
-    replace(add->res[0], y);
-    if (v->def != linear)
-        drop(v->def);
-    drop(linear);
+    fuse_pass_on(old, with);
+    fuse_drop(old->def);
 }
 
 /* ---- rotary positions ---- */
@@ -126,7 +90,7 @@ partner(const ir_op *op)
         if (whole(o) && o->arg[0]->type->dtype == op->arg[0]->type->dtype &&
             o->arg[1] == op->arg[1] && o->arg[2] == op->arg[2] &&
             ir_attr_int(o, IR_ATTR_inverse, 0) == ir_attr_int(op, IR_ATTR_inverse, 0) &&
-            o->arg[0] != op->arg[0] && unused_before(o, op))
+            o->arg[0] != op->arg[0] && fuse_unused_before(o, op))
             return o;
         if (o->code == IR_OP_attention || o->code == IR_OP_attention_grad)
             return NULL;
@@ -153,7 +117,7 @@ turn_together(ir_op *second)
     ir_op *both =
         ir_insert(&b, IR_OP_rotary2, NULL, 4, arg, back ? 3 : 2, attr, NULL, 2);
     for (int i = 0; i < 2; i++)
-        replace(of[i]->res[0], both->res[i]);
+        fuse_replace(of[i]->res[0], both->res[i]);
 }
 
 /* ---- gradients of norms ---- */
@@ -204,7 +168,7 @@ parts_of(ir_op *dx)
     norm_parts p = {.dx = dx, .add = stream_add(dx)};
     ir_op *at = p.add ? p.add : dx;
     p.dw = weight_gradient(dx, centred ? IR_OP_layernorm_dwb : IR_OP_rmsnorm_dw);
-    if (p.dw && !(ir_op_before(p.dw, at) && unused_before(p.dw, at)))
+    if (p.dw && !(ir_op_before(p.dw, at) && fuse_unused_before(p.dw, at)))
         p.dw = NULL;
     p.low = low_copy(at->res[0]);
     return p;
@@ -244,14 +208,14 @@ whole_gradient(ir_module *m, ir_op *dx)
         return;
     all = whole_norm(m, &p, at);
     for (int i = 0, n = p.dw ? p.dw->nres : 0; i < n; i++)
-        pass_on(p.dw->res[i], all->res[r++]);
+        fuse_pass_on(p.dw->res[i], all->res[r++]);
     if (p.dw)
-        drop(p.dw);
+        fuse_drop(p.dw);
     if (p.low)
-        replace(p.low->res[0], all->res[r]);
-    replace(at->res[0], all->res[0]);
+        fuse_replace(p.low->res[0], all->res[r]);
+    fuse_replace(at->res[0], all->res[0]);
     if (p.add)
-        drop(dx);
+        fuse_drop(dx);
 }
 
 static void
@@ -266,10 +230,10 @@ fuse_func(ir_module *m, ir_func *f, ef_arena *scratch)
         whole_gradient(m, norm.at[i]);
     IR_FOREACH_BLOCK (b, f)
         IR_FOREACH_OP (op, b) {
-            if (op->code == IR_OP_add)
-                add_into_product(op);
-            else if (op->code == IR_OP_rotary)
+            if (op->code == IR_OP_rotary)
                 turn_together(op);
+            else
+                fuse_product(op);
         }
     fuse_move(f);
 }

@@ -180,7 +180,7 @@ rt_gemm_scratch(const rt_gemm_desc *d, int threads)
         dnnl_primitive_desc_destroy(pd);
     omp_set_num_threads(before);
     dnnl_engine_destroy(engine);
-    return bytes;
+    return rt_max(bytes, rt_epilogue_scratch(d, threads));
 }
 
 static bool

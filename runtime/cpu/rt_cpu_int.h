@@ -58,6 +58,7 @@ void rt_sum_partials(rt_stream *, float *y, const float *part, int64_t blocks,
 
 /* The functions of rt_cpu_scratch. */
 int64_t rt_gemm_scratch(const rt_gemm_desc *, int threads);
+int64_t rt_epilogue_scratch(const rt_gemm_desc *, int threads); /* part of it */
 int64_t rt_attention_scratch(const rt_attn *, int threads);
 int64_t rt_attention_grad_scratch(const rt_attn *, int threads);
 int64_t rt_head_ce_scratch(const rt_head *, bool grad, int threads);

@@ -129,14 +129,14 @@ typedef struct rt_input { /* an argument of step and eval */
 } rt_input;
 
 /* What else a product gives; cuBLASLt does it before C goes to memory. H and C have one type and
- * both are dense; C is not added to, batch is 1, alpha is 1. H follows from sums in f32; the GELU
- * is that of H before or after it is rounded. */
+ * both are dense; C is not added to, batch is 1, alpha is 1. What a GELU or its derivative is
+ * of, or multiplied with, may have been rounded to that type before, or not. */
 typedef enum rt_epilogue {
     RT_NO_EPILOGUE,
     RT_GELU, /* H [M,N] = the product and the bias; C = gelu_tanh(H), see elementwise.def */
     RT_DGELU, /* C = the product times the derivative of gelu_tanh at H [M,N] */
-    RT_SUM_A, /* also float [M]: sums of op(A) over k; C may be added to */
-    RT_SUM_B  /* also float [N]: sums of op(B) over k; C may be added to */
+    RT_SUM_A, /* also float [M]: sums over k of op(A), which is transposed; C may be added to */
+    RT_SUM_B /* also float [N]: sums over k of op(B), which is not; C may be added to */
 } rt_epilogue;
 
 /* C[M,N] = alpha op(A) op(B) + bias[N] (+ C). op(A) [M,K] is A, or with ta the transpose of

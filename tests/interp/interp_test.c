@@ -245,6 +245,21 @@ TEST(matrix_products)
           "  %y = linear $a, $w, $b : f32[2,1]\n  ret %y\n", LIST(6.5, 15.5));
     gives(A6 "param $d : f32[2,1] const unit=0 = 1 2\n",
           "  %y = linear_dw $a, $d : f32[3,1]\n  ret %y\n", LIST(9, 12, 15));
+    gives(A6 "param $d : f32[2,1] const unit=0 = 1 2\n",
+          "  %y, %b = linear_dwb $a, $d {tb=1} : f32[1,3], f32[1]\n  ret %b\n",
+          LIST(3));
+#define GELU                                                                          \
+    A6 "param $w : f32[3,1] const unit=0 = 1 1 -1\nparam $b : f32[1] const unit=0 = " \
+       "-1\n"
+    gives(GELU, "  %y, %h = linear_gelu $a, $w, $b : f32[2,1], f32[2,1]\n  ret %h\n",
+          LIST(-1, 2));
+    gives(GELU, "  %y = linear_gelu $a, $w, $b : f32[2,1]\n  ret %y\n",
+          LIST(-0.15880800939172324f, 1.9545976940877752f));
+#undef GELU
+    gives(A6 "param $w : f32[1,3] const unit=0 = 1 1 -1\n"
+             "param $h : f32[2,1] const unit=0 = -1 2\n",
+          "  %d = linear_dgelu $a, $w, $h {tb=1} : f32[2,1]\n  ret %d\n",
+          LIST(0, (float)(3 * 1.0860992566236183)));
     gives(A6 "param $t : f32[2,1] const unit=0 = 1 2\n"
              "param $b : f32[2,1] const unit=0 = 1 10\n",
           "  %y = lora_add $a, $t, $b {start=1, by=0.5} : f32[2,3]\n  ret %y\n",

@@ -67,27 +67,35 @@ TEST(low_elementwise_kernels)
 
 TEST(low_products)
 {
-    agree_low(PLANNED_NEXT
-              "param $x : TYPE[2,4,6] frozen unit=0 normal\n"
-              "param $w : TYPE[6,9] frozen unit=0 normal\n"
-              "param $wt : TYPE[9,6] frozen unit=0 normal\n"
-              "param $b : f32[9] frozen unit=0 normal\n"
-              "param $A : TYPE[2,6] frozen unit=0 normal\n"
-              "param $B : TYPE[3,2] frozen unit=0 normal\n"
-              "param $m : TYPE[2,6,5] frozen unit=0 normal\n"
-              "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
-              "  %y = linear $x, $w, $b : TYPE[2,4,9]\n"
-              "  %z = linear $x, $wt, $b {tb=1, to=\"f32\"} : f32[2,4,9]\n"
-              "  %dw = linear_dw $x, %y : f32[6,9]\n"
-              "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
-              "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
-              "  %u = lora_add %y, %t, $B {start=3, by=0.5} : TYPE[2,4,9]\n"
-              "  %dt = lora_dt %u, $B {start=6, by=2} : TYPE[2,4,2]\n"
-              "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
-              "  %p = matmul $x, $m : TYPE[2,4,5]\n"
-              "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
-              "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q\n}\n",
-              1e-2, 2e-3);
+    agree_low(
+        PLANNED_NEXT
+        "param $x : TYPE[2,4,6] frozen unit=0 normal\n"
+        "param $w : TYPE[6,9] frozen unit=0 normal\n"
+        "param $wt : TYPE[9,6] frozen unit=0 normal\n"
+        "param $b : f32[9] frozen unit=0 normal\n"
+        "param $A : TYPE[2,6] frozen unit=0 normal\n"
+        "param $B : TYPE[3,2] frozen unit=0 normal\n"
+        "param $m : TYPE[2,6,5] frozen unit=0 normal\n"
+        "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+        "  %y = linear $x, $w, $b : TYPE[2,4,9]\n"
+        "  %z = linear $x, $wt, $b {tb=1, to=\"f32\"} : f32[2,4,9]\n"
+        "  %dw = linear_dw $x, %y : f32[6,9]\n"
+        "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
+        "  %g, %h = linear_gelu $x, $w, $b : TYPE[2,4,9], TYPE[2,4,9]\n"
+        "  %g1 = linear_gelu $x, $wt {tb=1} : TYPE[2,4,9]\n"
+        "  %d = linear_dgelu $x, $w, %h : TYPE[2,4,9]\n"
+        "  %e = linear_dgelu %h, $w, $x {tb=1} : TYPE[2,4,6]\n"
+        "  %dv, %dc = linear_dwb $x, %y : f32[6,9], f32[9]\n"
+        "  %dvt, %dct = linear_dwb $x, %y {tb=1} : f32[9,6], f32[9]\n"
+        "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
+        "  %u = lora_add %y, %t, $B {start=3, by=0.5} : TYPE[2,4,9]\n"
+        "  %dt = lora_dt %u, $B {start=6, by=2} : TYPE[2,4,2]\n"
+        "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
+        "  %p = matmul $x, $m : TYPE[2,4,5]\n"
+        "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
+        "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q, %g, %h, %g1, %d, %e, %dv, "
+        "%dc, %dvt, %dct\n}\n",
+        1e-2, 2e-3);
 }
 
 TEST(low_norms_embeddings_and_sums)

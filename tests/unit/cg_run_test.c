@@ -160,23 +160,31 @@ TEST(products_of_every_layout)
 
 TEST(linears_and_adapters)
 {
-    agree(PLANNED_NEXT "param $x : f32[2,4,6] frozen unit=0 normal\n"
-                       "param $w : f32[6,9] frozen unit=0 normal\n"
-                       "param $wt : f32[9,6] frozen unit=0 normal\n"
-                       "param $b : f32[9] frozen unit=0 normal\n"
-                       "param $A : f32[2,6] frozen unit=0 normal\n"
-                       "param $B : f32[3,2] frozen unit=0 normal\n"
-                       "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
-                       "  %y = linear $x, $w, $b : f32[2,4,9]\n"
-                       "  %z = linear $x, $wt {tb=1} : f32[2,4,9]\n"
-                       "  %dw = linear_dw $x, %y : f32[6,9]\n"
-                       "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
-                       "  %t = linear $x, $A {tb=1} : f32[2,4,2]\n"
-                       "  %u = lora_add %y, %t, $B {start=3, by=0.5} : f32[2,4,9]\n"
-                       "  %v = lora_add %z, %t, $B {start=6, by=2} : f32[2,4,9]\n"
-                       "  %dt = lora_dt %u, $B {start=6, by=2} : f32[2,4,2]\n"
-                       "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
-                       "  ret %y, %dw, %dwt, %u, %v, %dt, %db\n}\n",
+    agree(PLANNED_NEXT
+          "param $x : f32[2,4,6] frozen unit=0 normal\n"
+          "param $w : f32[6,9] frozen unit=0 normal\n"
+          "param $wt : f32[9,6] frozen unit=0 normal\n"
+          "param $b : f32[9] frozen unit=0 normal\n"
+          "param $A : f32[2,6] frozen unit=0 normal\n"
+          "param $B : f32[3,2] frozen unit=0 normal\n"
+          "func $step(%i : i64[2]) {\n@b: fwd unit=0\n"
+          "  %y = linear $x, $w, $b : f32[2,4,9]\n"
+          "  %z = linear $x, $wt {tb=1} : f32[2,4,9]\n"
+          "  %dw = linear_dw $x, %y : f32[6,9]\n"
+          "  %dwt = linear_dw $x, %y {tb=1} : f32[9,6]\n"
+          "  %g, %h = linear_gelu $x, $w, $b : f32[2,4,9], f32[2,4,9]\n"
+          "  %g1 = linear_gelu $x, $wt {tb=1} : f32[2,4,9]\n"
+          "  %d = linear_dgelu $x, $w, %h : f32[2,4,9]\n"
+          "  %e = linear_dgelu %h, $w, $x {tb=1} : f32[2,4,6]\n"
+          "  %dv, %dc = linear_dwb $x, %y : f32[6,9], f32[9]\n"
+          "  %dvt, %dct = linear_dwb $x, %y {tb=1} : f32[9,6], f32[9]\n"
+          "  %t = linear $x, $A {tb=1} : f32[2,4,2]\n"
+          "  %u = lora_add %y, %t, $B {start=3, by=0.5} : f32[2,4,9]\n"
+          "  %v = lora_add %z, %t, $B {start=6, by=2} : f32[2,4,9]\n"
+          "  %dt = lora_dt %u, $B {start=6, by=2} : f32[2,4,2]\n"
+          "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
+          "  ret %y, %dw, %dwt, %u, %v, %dt, %db, %g, %h, %g1, %d, %e, %dv, %dc, "
+          "%dvt, %dct\n}\n",
           1, 2e-6);
 }
 

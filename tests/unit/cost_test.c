@@ -87,6 +87,33 @@ TEST(products_move_each_matrix_once)
     rig_close(&r);
 }
 
+TEST(what_a_product_does_beside_is_no_kernel)
+{
+    rig r;
+    rig_open(&r,
+             "param $w : f32[4,10] train unit=0 normal\n"
+             "param $b : f32[10] train unit=0 normal\n"
+             "param $g : f32[4,10] grad unit=0 of=$w\n"
+             "param $c : f32[10] grad unit=0 of=$b\n",
+             ", %x : f32[6,4], %e : f32[6,4]",
+             "  %y, %h = linear_gelu %x, $w, $b : f32[6,10], f32[6,10]\n"
+             "  %d = linear_dgelu %e, $w, %h : f32[6,10]\n"
+             "  %u, %v = linear_dwb %x, %d : f32[4,10], f32[10]\n"
+             "  %s, %t = linear_dwb %x, %y : f32[4,10], f32[10]\n"
+             "  accum $g, %u\n  accum $c, %v\n  ret %s, %t");
+    const cg_cost *c =
+        row(&r, 0, "linear_gelu", 4 * (24 + 40 + 10 + 2 * 60), 2 * 6 * 40);
+    CHECK(c->kernels == 1 && c->work == CG_PRODUCT && c->size == 4);
+    c = row(&r, 1, "linear_dgelu", 4 * (24 + 40 + 2 * 60), 2 * 6 * 40);
+    CHECK(c->kernels == 1);
+    c = row(&r, 2, "linear_dwb", 4 * (24 + 60 + 2 * 50), 2 * 6 * 40);
+    CHECK(c->kernels == 2); /* sums are added by another one */
+    c = row(&r, 3, "linear_dwb", 4 * (24 + 60 + 50), 2 * 6 * 40);
+    CHECK(c->kernels == 1 && c->size == 4);
+    CHECK(r.costs.at.n == 4);
+    rig_close(&r);
+}
+
 TEST(a_gradient_that_is_added_to_is_read_too)
 {
     rig r;
