@@ -21,8 +21,8 @@ enum { LINES_SHOWN = 8, LOG_BYTES = 1 << 22, SOURCE_MAX = 1 << 28 };
 /* Flags beside --cflags. Never -ffast-math: it breaks infinities. */
 static const char fixed_flags[] =
     "-std=c11 -fopenmp -fno-math-errno -fno-trapping-math -Wall";
-/* Of nvcc, likewise. What ptxas says of registers is for cuda_limits.h. */
-static const char nvcc_flags[] = "-std=c++17 -O3 -Xptxas -v -Xcompiler -Wall";
+/* Of nvcc, likewise. */
+static const char nvcc_flags[] = "-std=c++17 -O3 -Xcompiler -Wall";
 
 typedef cg_words words;
 
@@ -170,6 +170,7 @@ compile_cuda(ef_ctx *ctx, job *j, const char *src)
     words w = {0};
     add_word(ctx->arena, &w, cg_nvcc(ctx));
     add_words(ctx->arena, &w, nvcc_flags);
+    add_words(ctx->arena, &w, "-Xptxas -v"); /* registers, for cuda_limits.h */
     add_words(ctx->arena, &w, cg_arch_flags(ctx));
     return compile(ctx, j, &w, src, "kernels.cu");
 }

@@ -54,6 +54,10 @@ for program in "${programs[@]}"; do
     trainer=$out/trainer
     [ "${last:-}" ] || last=$trainer
 done
+if [ -x "${last:-}" ]; then
+    make -s -B -C "$(dirname "$last")/src" NVCC="$nvcc" kernels.o >"$dir/said" 2>&1
+    check "the Makefile as it is: nothing is said" [ ! -s "$dir/said" ]
+fi
 if [ -x "${last:-}" ] && [ ! -e /dev/nvidiactl ]; then
     echo '{"input_ids": [1, 2, 3], "label": 1}' >"$dir/rows.jsonl"
     "$last" --train-data "$dir/rows.jsonl" --output-dir "$dir/run" >"$dir/said" 2>&1
