@@ -487,7 +487,7 @@ cs_accum(pricing *p, const ir_op *op, const rule *r)
     put_call(p, op, r, 3 * bytes(op->arg[0]), count(op->arg[0]));
 }
 
-/* A kernel a unit, and one for their sum. The host part zeroes gradients before the next
+/* A kernel a unit, and two for their sum. The host part zeroes gradients before the next
  * step, all at once. */
 static void
 cs_norm2(pricing *p, const ir_op *op, const rule *r)

@@ -3,9 +3,10 @@
 #
 #   scripts/test.sh            the default tier: everything, the quick tests again under ASan and UBSan, the fuzz targets (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
-#   scripts/test.sh full       before an issue ends: everything in every build, and the cases with recognisers off, with other thread
-#                              counts, and on the virtual GPU in every precision and order and with races looked for; goes on where
-#                              it was stopped on the same commit; writes tests/full-results.txt
+#   scripts/test.sh full       before an issue ends: everything, in release and under ASan and UBSan, and the cases with recognisers
+#                              off, with other thread counts, and on the virtual GPU in every precision and order and with races
+#                              looked for, and all mutants; goes on where it was stopped on the same commit; writes
+#                              tests/full-results.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tier=${1:-default}
@@ -40,11 +41,11 @@ match($0, /^[0-9]+: +[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped *$/) {
     else { P += p[n]; F += f[n]; S += s[n]; if (!ok && !skip && !f[n]) F++ }
 }
 END { print P + 0, F + 0, S + 0 }'
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 built=""
 
 run() { # title, build folder, ctest's options to choose tests
     echo "== $1"
-    local dir=$2 log="$logs/test-$(basename "$2").log"
+    local dir=$2 log="$logs/test-$BASHPID.log"
     shift 2
     ctest --test-dir "$dir" "$@" -V --schedule-random -j "$jobs" >"$log" 2>&1 || true
     grep -E "^ *[0-9]+/[0-9]+ Test " "$log" | sed -E 's/^ *//' | sort -k4 || true
@@ -67,10 +68,16 @@ row() { # title, preset, case flags, ctest's options
         echo "== $title: done before"
         return
     fi
-    build "$preset"
+    case $built in *" $preset "*) ;; *) build "$preset" && built="$built $preset " ;; esac
     [ "$preset" = release ] || dir=build-$preset
     EFFICC_CASE_FLAGS=$flags run "$title" "$dir" "$@"
     echo "$title: $last" >>"$done"
+}
+
+# A row of one test on one processor, with others beside it; of the release build.
+cases() { # title, case flags
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+    { row "$1" release "$2" -R e2e/cases_test >"$logs/row-$BASHPID" 2>&1 && cat "$logs/row-$BASHPID"; } &
 }
 
 # Fuzz targets, some seconds each, need clang's libFuzzer.
@@ -84,34 +91,33 @@ has_fuzzer() {
 full() {
     export EFFICC_KILLS=50 # of trainers, while they write a checkpoint
     done=build/full-$(git rev-parse --short HEAD).txt
-    mkdir -p build
+    build release
+    built=" release "
     row "release, everything" release "" -L "quick|default"
-    row "debug, everything" debug "" -L "quick|default"
-    row "asan, everything" asan "" -L "quick|default" -LE tools
-    row "ubsan, everything" ubsan "" -L "quick|default" -LE tools
-    for san in asan ubsan; do
-        row "$san, kernels and rig of the virtual GPU" $san-vgpu "" -L vgpu -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
-    done
-    EFFICC_MUTANTS=all row "every mutant of the CUDA runtime" release "" -R mutants_test
-    row "cases as plain operators" release "--no-recognise all" -R cases_test
-    row "cases on one thread" release "--threads 1" -R cases_test
-    row "cases on three threads" release "--threads 3" -R cases_test
     local gpu="--target cuda --nvcc $PWD/build/vgpu-nvcc" precision seed
-    row "cases on the virtual GPU" release "$gpu" -R e2e/cases_test
+    cases "cases as plain operators" "--no-recognise all"
+    cases "cases on one thread" "--threads 1"
+    cases "cases on three threads" "--threads 3"
+    cases "cases on the virtual GPU" "$gpu"
     for precision in bf16 fp16; do
-        row "cases on the virtual GPU, $precision" release "$gpu --$precision" -R e2e/cases_test
+        cases "cases on the virtual GPU, $precision" "$gpu --$precision"
     done
-    VGPU_RACE=1 row "cases on the virtual GPU, races looked for" release "$gpu --align 4096" -R e2e/cases_test
-    VGPU_RACE=1 row "cases on the virtual GPU, bf16, races looked for" release "$gpu --align 4096 --bf16" -R e2e/cases_test
     for seed in 1 2 3 4 5; do
-        VGPU_SEED=$seed row "cases on the virtual GPU, order $seed" release "$gpu" -R e2e/cases_test
+        VGPU_SEED=$seed cases "cases on the virtual GPU, order $seed" "$gpu"
     done
+    VGPU_RACE=1 cases "cases on the virtual GPU, races looked for" "$gpu --align 4096"
+    VGPU_RACE=1 cases "cases on the virtual GPU, bf16, races looked for" "$gpu --align 4096 --bf16"
+    wait
     EFFICC_NVCC_CASES=all row "nvcc compiles every case" release "" -R nvcc_test
+    row "ASan and UBSan, everything and what is on the virtual GPU" san-vgpu "" -L "quick|default|vgpu" -LE tools \
+        -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
+    row "debug, quick tests" debug "" -L quick
     if has_fuzzer; then
         row "fuzz targets" fuzz "" -L fuzz
     else
         echo "fuzz targets: 0 passed, 0 failed, ${#fuzz_targets[@]} skipped" >>"$done"
     fi
+    EFFICC_MUTANTS=all row "every mutant of the CUDA runtime" release "" -R mutants_test
     { echo "scripts/test.sh full, commit $(git rev-parse --short HEAD), $(date +%F), $(uname -m), $jobs cores"; cat "$done"; } >tests/full-results.txt
     read -r passed failed skipped < <(sed -E 's/.*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped/\1 \2 \3/' "$done" |
         awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }')

@@ -285,7 +285,7 @@ TEST(one_call_updates_a_unit)
              "  %k = clip_scale %n : f32[]\n"
              "  optim $w, $w.g, $w.m, $w.v, %k, $w.bf16\n"
              "  optim $b, $b.g, $b.m, $b.v, %k\n  ret %n");
-    CHECK(row(&r, 0, "norm2", 100 + 4, 2 * 25)->kernels == 2);
+    CHECK(row(&r, 0, "norm2", 100 + 4, 2 * 25)->kernels == 3);
     const cg_cost *c = row(&r, 1, "norm2", 100, 0);
     CHECK_STR(c->stage, "zero gradients");
     CHECK(c->calls == 0);
