@@ -98,11 +98,24 @@ attn_at(cg *c, const ir_op *op, int q, int mask)
     return b.s;
 }
 
+/* Its scratch space; of CUDA's kernels the heads may be too wide. */
+static const char *
+space(cg *c, const rt_attn *a, int64_t bytes)
+{
+    if (bytes < 0)
+        return cg_refuse(c,
+                         ef_printf(c->ctx->arena,
+                                   "heads of %lld columns are wider than this target's "
+                                   "attention takes; --target cpu takes them",
+                                   (long long)a->d));
+    return cg_scratch(c, bytes);
+}
+
 void
 lw_attention(cg *c, const ir_op *op)
 {
     rt_attn a = attn_of(op, 0, 3);
-    const char *ws = cg_scratch(c, c->need->attention(&a, c->threads));
+    const char *ws = space(c, &a, c->need->attention(&a, c->threads));
     const char *y = cg_float_res(c, op, 0), *lse = cg_res(c, op, 1, IR_F32);
     const char *q = cg_float_arg(c, op, 0), *k = cg_float_arg(c, op, 1);
     const char *v = cg_float_arg(c, op, 2), *at = attn_at(c, op, 0, 3);
@@ -126,7 +139,7 @@ lw_attention_grad(cg *c, const ir_op *op)
     rt_attn a = attn_of(op, 1, 6);
     int64_t nq = a.heads * a.d, nkv = a.kv_heads * a.d;
     bool packed = op->nres == 1;
-    const char *ws = cg_scratch(c, c->need->attention_grad(&a, c->threads));
+    const char *ws = space(c, &a, c->need->attention_grad(&a, c->threads));
     const char *d[3], *x[6];
     for (int i = 0; i < 3 && !c->why; i++)
         d[i] = cg_float_res(c, op, packed ? 0 : i);

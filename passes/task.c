@@ -130,8 +130,14 @@ detect(task *t)
                         "for N numbers --task regression, too");
         return false;
     }
-    bool unsure = type->rank == 3 && columns == t->vocab && !t->causal && t->softmax;
-    if (unsure) {
+    bool words = type->rank == 3 && columns == t->vocab && !t->causal;
+    if (words && type->dim[1] == 1) {
+        fail(t, "causal-lm or mlm: rows of one token do not say which");
+        ef_hint(t->ctx, "give a longer --seq (a causal language model predicts nothing "
+                        "in rows of one token), or --task mlm");
+        return false;
+    }
+    if (words && t->softmax) {
         fail(t, "causal-lm or mlm: an attention was not recognised, so its mask is not "
                 "known");
         ef_hint(t->ctx, "give --task causal-lm or --task mlm");

@@ -100,7 +100,9 @@ rtc_cache_read(rt_stream *s)
 {
     char path[PATH];
     rtc_algo a;
-    FILE *f = cache_path(s, path, false) ? fopen(path, "r") : NULL;
+    struct stat is;
+    bool there = cache_path(s, path, false) && !stat(path, &is) && S_ISREG(is.st_mode);
+    FILE *f = there ? fopen(path, "r") : NULL; /* of a pipe it would wait */
     while (f && s->gemms->nalgo < MOST && read_line(f, &a))
         rtc_cache_add(s->gemms, &a);
     if (f)

@@ -232,7 +232,8 @@ say_once(rt_stream *s, const rtc_shape *p)
         return;
     s->gemms->said = true;
     fprintf(stderr,
-            "note: cuBLASLt has no algorithm for a product of %lld x %lld x %lld (%s, "
+            "note      cuBLASLt has no algorithm for a product of %lld x %lld x %lld "
+            "(%s, "
             "%s to %s; "
             "rows %lld, %lld, %lld elements apart); a slower kernel does it, and "
             "others like it\n",

@@ -116,6 +116,19 @@ TEST(targets_and_their_options_are_checked)
     }
 }
 
+TEST(heads_that_no_kernel_of_the_target_takes_are_refused)
+{
+    rig r;
+    rig_open(&r, MODULE("param $q : f32[2,5,257] frozen unit=0 normal",
+                        "  %y, %l = attention $q, $q, $q {heads=1, kv_heads=1, "
+                        "head_dim=257, scale=1} : f32[2,5,257], f32[2,1,5]\n  ret %y"));
+    r.cfg.target = "cuda";
+    r.cfg.nvcc = "true";
+    CHECK(!plan_and_emit(&r));
+    CHECK(said_has(&r.s, "heads of 257 columns") && said_has(&r.s, "--target cpu"));
+    rig_close(&r);
+}
+
 /* Options that are of use for one target mean it; else a device and a toolkit do. */
 TEST(the_target_is_chosen_and_the_reason_said)
 {
