@@ -123,7 +123,7 @@ TEST(heads_that_no_kernel_of_the_target_takes_are_refused)
                         "  %y, %l = attention $q, $q, $q {heads=1, kv_heads=1, "
                         "head_dim=257, scale=1} : f32[2,5,257], f32[2,1,5]\n  ret %y"));
     r.cfg.target = "cuda";
-    r.cfg.nvcc = "true";
+    r.cfg.threads = 0;
     CHECK(!plan_and_emit(&r));
     CHECK(said_has(&r.s, "heads of 257 columns") && said_has(&r.s, "--target cpu"));
     rig_close(&r);
