@@ -77,7 +77,12 @@ row() { # title, preset, case flags, ctest's options
 # A row of one test on one processor, with others beside it; of the release build.
 cases() { # title, case flags
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
-    { row "$1" release "$2" -R e2e/cases_test >"$logs/row-$BASHPID" 2>&1 && cat "$logs/row-$BASHPID"; } &
+    {
+        export EFFICC_TEST_RUN=$BASHPID
+        row "$1" release "$2" -R e2e/cases_test >"$logs/row-$BASHPID" 2>&1
+        cat "$logs/row-$BASHPID"
+        rm -rf "build/tests/tmp$BASHPID"
+    } &
 }
 
 # Fuzz targets, some seconds each, need clang's libFuzzer.

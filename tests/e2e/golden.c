@@ -249,7 +249,8 @@ run(const char *log, const char *f, ...)
 const char *
 fresh_dir(const char *name)
 {
-    const char *dir = fmt("%s/tests/tmp/%s", BIN_DIR, name);
+    const char *apart = getenv("EFFICC_TEST_RUN"); /* of runs beside each other */
+    const char *dir = fmt("%s/tests/tmp%s/%s", BIN_DIR, apart ? apart : "", name);
     if (run("/dev/null", "rm -rf '%s' && mkdir -p '%s'", dir, dir) != 0)
         abort();
     return dir;
