@@ -325,6 +325,20 @@ as_product(cg_cost *c, const ir_op *op, int64_t size)
     c->size = size;
 }
 
+static bool
+has_bias(const ir_op *op)
+{
+    switch (op->code) {
+    case IR_OP_linear:
+    case IR_OP_linear_gelu:
+        return op->narg > 2;
+    case IR_OP_linear_add:
+        return op->narg > 3;
+    default:
+        return false;
+    }
+}
+
 static void
 cs_product(pricing *p, const ir_op *op, const rule *r)
 {
@@ -341,10 +355,7 @@ cs_product(pricing *p, const ir_op *op, const rule *r)
     cg_cost *c = put_call(p, op, r, read_bytes(op) + written_bytes(op),
                           2 * count(y) * (double)k);
     as_product(c, op, least(n, least(m, k)));
-    int bias = op->code == IR_OP_linear || op->code == IR_OP_linear_gelu ? 2
-               : op->code == IR_OP_linear_add                            ? 3
-                                                                         : op->narg;
-    if (op->narg > bias && ir_is_low(y->type->dtype))
+    if (has_bias(op) && ir_is_low(y->type->dtype))
         c->kernels++; /* the bias is rounded to the type of the result */
     if (op->code == IR_OP_linear_dwb && cg_adds(op, 1))
         c->kernels++; /* the library does not add to sums */

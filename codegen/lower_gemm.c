@@ -43,7 +43,11 @@ gemm_name(cg *c, const rt_gemm_desc *d)
         known->scratch = known->scratch < d->scratch ? known->scratch : d->scratch;
         return c->gemm_name.at[i];
     }
-    static const char *const epilogue[] = {"", "_gelu", "_dgelu", "_sums", "_sums"};
+    static const char *const epilogue[] = {[RT_NO_EPILOGUE] = "",
+                                           [RT_GELU] = "_gelu",
+                                           [RT_DGELU] = "_dgelu",
+                                           [RT_SUM_A] = "_sums",
+                                           [RT_SUM_B] = "_sums"};
     const char *name = cg_ident(
         c, "gemm_",
         ef_printf(c->arena, "%lldx%lldx%lld%s%s%s%s%s%s", (long long)d->m,

@@ -135,8 +135,10 @@ cg_name_values(cg *c, ef_buf *b)
 static void
 put_gemms(cg *c, ef_buf *b)
 {
-    static const char *const epilogue[] = {"RT_NO_EPILOGUE", "RT_GELU", "RT_DGELU",
-                                           "RT_SUM_A", "RT_SUM_B"};
+    static const char *const epilogue[] = {[RT_GELU] = "RT_GELU",
+                                           [RT_DGELU] = "RT_DGELU",
+                                           [RT_SUM_A] = "RT_SUM_A",
+                                           [RT_SUM_B] = "RT_SUM_B"};
     ef_puts(b, "\n/* Products: rt_gemm() takes the number of a row. */\n");
     if (!c->gemm.n) {
         ef_puts(b, "static const rt_gemm_desc gemms[1];\n");

@@ -101,11 +101,13 @@ gradient_read(const ir_op *op)
         return op->arg[1];
     if (op->code != IR_OP_reduce_sum)
         return NULL;
-    const ir_type *y = op->res[0]->type;
+    const ir_value *dy = op->arg[0];
     const ir_attr *axes = ir_attr_get(op, IR_ATTR_axes);
-    bool sums = y->rank == 1 && y->dtype == IR_F32 && axes->u.l[0] == 0 &&
-                axes->n == op->arg[0]->type->rank - 1;
-    return sums ? op->arg[0] : NULL;
+    bool sums = op->res[0]->type->rank == 1 && op->res[0]->type->dtype == IR_F32 &&
+                axes->n == dy->type->rank - 1;
+    for (int i = 0; i < axes->n; i++)
+        sums &= axes->u.l[i] != dy->type->rank - 1;
+    return sums ? dy : NULL;
 }
 
 /* op is the second of linear_dw and reduce_sum of one gradient. */

@@ -1,5 +1,5 @@
-/* epilogue.c -- products with an epilogue: what a GPU does before results go to memory is a
- * second walk over them here, over rows that are still in the cache or not.
+/* epilogue.c -- products with an epilogue: what a GPU does before results go to memory is a walk
+ * of its own over them here.
  */
 #include "low_int.h"
 #include "rt_cpu_int.h"
@@ -12,7 +12,7 @@ enum { BLOCK = 4096 };
 /* e^-2u of gelu_tanh's u (elementwise.def): (1 + tanh u) / 2 = 1 / (1 + e^-2u), which loses no
  * digits where tanh u is next to -1. */
 V_INLINE vf
-exp_of(vf x)
+exp_minus_2u(vf x)
 {
     return v_exp(-1.5957691216057308f * (x + 0.044715f * x * x * x));
 }
@@ -20,13 +20,13 @@ exp_of(vf x)
 V_INLINE vf
 gelu(vf x)
 {
-    return x / (1 + exp_of(x));
+    return x / (1 + exp_minus_2u(x));
 }
 
 V_INLINE vf
 gelu_slope(vf x)
 {
-    vf e = exp_of(x), s = 1 / (1 + e);
+    vf e = exp_minus_2u(x), s = 1 / (1 + e);
     vf twice_du = 1.5957691216057308f + 0.21406445f * x * x;
     return s + x * s * (e * s) * twice_du;
 }
@@ -50,7 +50,7 @@ walk_all(rt_stream *s, void *y, const void *h, int64_t n, const rt_gemm_desc *d)
 #pragma omp parallel for schedule(static) num_threads(team)
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t end = rt_min(i + BLOCK, n);
-        if (d->c == RT_F32)
+        if (d->c == RT_F32) /* a constant: floats take no branches */
             walk(y, h, i, end, slope, RT_F32);
         else
             walk(y, h, i, end, slope, d->c);

@@ -128,9 +128,9 @@ typedef struct rt_input { /* an argument of step and eval */
     rt_sym vary; /* dim[0] is the most of it */
 } rt_input;
 
-/* What else a product gives; cuBLASLt does it before C goes to memory. H and C have one type and
- * both are dense; C is not added to, batch is 1, alpha is 1. What a GELU or its derivative is
- * of, or multiplied with, may have been rounded to that type before, or not. */
+/* What else a product gives; cuBLASLt does it before C goes to memory. batch and alpha are 1. With
+ * RT_GELU and RT_DGELU C is not added to, and H and C are dense and of one type; the GELU may be
+ * that of H as it was rounded, and the product rounded before the derivative multiplies it. */
 typedef enum rt_epilogue {
     RT_NO_EPILOGUE,
     RT_GELU, /* H [M,N] = the product and the bias; C = gelu_tanh(H), see elementwise.def */

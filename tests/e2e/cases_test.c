@@ -209,8 +209,11 @@ compare_oracle(const one_run *r)
     return worst;
 }
 
+enum { MAY_SKIP = 2 };
+
 /* Worst relative error of losses and norms against the curve; INFINITY if rows lack. From where
- * fp16's loss scaler left out an update the curve is another one, and only must be finite. */
+ * fp16's loss scaler left out an update the curve is another one, and only must be finite; it may
+ * do so MAY_SKIP times. */
 static void
 compare_log(const one_run *r, double *loss, double *norm)
 {
@@ -230,6 +233,8 @@ compare_log(const one_run *r, double *loss, double *norm)
             double dn = fabs(get(row, "grad_norm")->valuedouble - g) / g;
             const cJSON *skips = get(row, "skipped_steps");
             skipped |= skips && skips->valuedouble > 0;
+            if (skips && skips->valuedouble > MAY_SKIP)
+                *loss = INFINITY;
             *loss = isnan(dl) ? INFINITY : fmax(*loss, dl);
             *norm = isnan(dn) ? INFINITY : fmax(*norm, dn);
             k++;
@@ -403,7 +408,8 @@ judge(const one_run *r)
     CHECK(norm <= (is_half(r) ? 2e-2 : 1e-3));
     judge_model(r);
     double oracle = compare_oracle(r);
-    CHECK(oracle <= 3e-5); /* AdamW makes much of a gradient near zero */
+    /* of minilm two micro-batches nearly cancel each other; AdamW makes much of the rest */
+    CHECK(oracle <= (strstr(r->curve, "accumulate2") ? 3e-5 : 1e-5));
     if (r->off)
         printf("  without %s:", r->off);
     printf("  %-22s %-16s loss %.1e norm %.1e interpreter %.1e", r->name, r->curve,

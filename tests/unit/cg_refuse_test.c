@@ -116,17 +116,31 @@ TEST(targets_and_their_options_are_checked)
     }
 }
 
-TEST(heads_that_no_kernel_of_the_target_takes_are_refused)
+static void
+too_wide(const char *text)
 {
     rig r;
-    rig_open(&r, MODULE("param $q : f32[2,5,257] frozen unit=0 normal",
-                        "  %y, %l = attention $q, $q, $q {heads=1, kv_heads=1, "
-                        "head_dim=257, scale=1} : f32[2,5,257], f32[2,1,5]\n  ret %y"));
+    rig_open(&r, text);
     r.cfg.target = "cuda";
     r.cfg.threads = 0;
     CHECK(!plan_and_emit(&r));
     CHECK(said_has(&r.s, "heads of 257 columns") && said_has(&r.s, "--target cpu"));
     rig_close(&r);
+}
+
+TEST(heads_that_no_kernel_of_the_target_takes_are_refused)
+{
+#define WIDE(body)                                          \
+    MODULE("param $q : f32[2,5,257] frozen unit=0 normal\n" \
+           "param $l : f32[2,1,5] frozen unit=0 normal",    \
+           body)
+#define HEADS "{heads=1, kv_heads=1, head_dim=257, scale=1}"
+    too_wide(WIDE("  %y, %m = attention $q, $q, $q " HEADS
+                  " : f32[2,5,257], f32[2,1,5]\n  ret %y"));
+    too_wide(WIDE("  %dq, %dk, %dv = attention_grad $q, $q, $q, $q, $q, $l " HEADS
+                  " : f32[2,5,257], f32[2,5,257], f32[2,5,257]\n  ret %dq, %dk, %dv"));
+#undef HEADS
+#undef WIDE
 }
 
 /* Options that are of use for one target mean it; else a device and a toolkit do. */
