@@ -142,6 +142,7 @@ linear(cg *c, const ir_op *op, int at, product *p)
     const ir_value *x = op->arg[at], *y = op->res[0];
     bool tb = ir_attr_int(op, IR_ATTR_tb, 0);
     rt_gemm_desc d = plain_gemm(cg_rows(x), cg_last(y), cg_last(x), false, tb);
+    d.alpha = (float)ir_attr_num(op, IR_ATTR_alpha, 1);
     d.vary_m = rows_vary(c, x);
     set_types(c, &d, x, op->arg[at + 1], y);
     *p = (product){.c = cg_float_res(c, op, 0),

@@ -102,7 +102,7 @@ add_linear(ir_ev *e, int at, const ir_tensor *bias)
     ir_mm g = {.m = ir_rows(x),
                .n = n,
                .k = ir_cols(x),
-               .alpha = 1,
+               .alpha = ir_attr_num(e->op, IR_ATTR_alpha, 1),
                .lda = ir_cols(x),
                .tb = ir_attr_int(e->op, IR_ATTR_tb, 0) != 0,
                .ldb = ir_cols(w),

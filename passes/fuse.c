@@ -12,6 +12,9 @@
  *     $w.d = linear_dw %x, %h.d
  *     $b.d = reduce_sum %h.d {axes=[0]}         ->  $w.d, $b.d = linear_dwb %x, %h.d
  *
+ *     %q.l = lora_add %q, %t, $B {by=2}         ->  %n = linear %t, $B {tb=1, alpha=2}
+ *         where %q = linear %x, $w                  %q.l = linear_add %n, %x, $w
+ *
  *     %q.r = rotary %q, %cos, %sin {heads=4}
  *     %k.r = rotary %k, %cos, %sin {heads=2}    ->  %q.r, %k.r = rotary2 %q, %k, %cos, %sin
  *                                                       {heads=4, kv_heads=2}

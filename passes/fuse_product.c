@@ -5,7 +5,15 @@
  */
 #include "fuse_int.h"
 
-/* The linear op whose result v is, or is a cast of, and that nothing else uses; in block. */
+static ir_op *
+linear_at(const ir_value *v, const ir_block *block)
+{
+    ir_op *op = v->def;
+    return op && op->code == IR_OP_linear && op->block == block ? op : NULL;
+}
+
+/* The product whose result v is, or is a cast of, and that nothing else uses: a linear, or a
+ * linear_add to one; in block. */
 static ir_op *
 product_of(const ir_value *v, const ir_block *block)
 {
@@ -13,9 +21,30 @@ product_of(const ir_value *v, const ir_block *block)
     if (op && op->code == IR_OP_cast && ir_dtypes[v->type->dtype].is_float &&
         op->arg[0]->nuse == 1)
         op = op->arg[0]->def;
-    bool is = op && op->code == IR_OP_linear && op->block == block &&
-              ir_dtypes[op->res[0]->type->dtype].is_float;
-    return is ? op : NULL;
+    if (!op || op->block != block || !ir_dtypes[op->res[0]->type->dtype].is_float)
+        return NULL;
+    bool two = op->code == IR_OP_linear_add && op->arg[0]->nuse == 1 &&
+               linear_at(op->arg[0], block);
+    return two || op->code == IR_OP_linear ? op : NULL;
+}
+
+/* c + product, an op that product_of() found. */
+static ir_value *
+add_product(ir_builder *b, ir_value *c, const ir_op *product)
+{
+    ir_attr attr[2];
+    ir_value *arg[4] = {c};
+    int n = 1, nattr = 0, from = product->code == IR_OP_linear_add;
+    if (from)
+        arg[0] = add_product(b, c, product->arg[0]->def);
+    for (int i = from; i < product->narg; i++)
+        arg[n++] = product->arg[i];
+    for (int i = 0; i < product->nattr; i++)
+        if (product->attr[i].key == IR_ATTR_tb || product->attr[i].key == IR_ATTR_alpha)
+            attr[nattr++] = product->attr[i];
+    b->loc = product->loc;
+    return ir_emit(b, IR_OP_linear_add, product->res[0]->name, n, arg, nattr, attr,
+                   NULL);
 }
 
 static void
@@ -28,19 +57,37 @@ add_into_product(ir_op *add)
         p[i] = same ? product_of(add->arg[i], add->block) : NULL;
     }
     int k = p[0] && (!p[1] || ir_op_before(p[1], p[0])) ? 0 : 1;
-    ir_op *linear = p[k];
-    if (!linear)
+    ir_value *c = add->arg[1 - k], *v = add->arg[k];
+    if (!p[k])
         return;
     ir_builder b = ir_at(add);
-    ir_value *arg[4] = {add->arg[1 - k]}, *v = add->arg[k];
-    b.loc = linear->loc;
-    for (int i = 0; i < linear->narg; i++)
-        arg[1 + i] = linear->arg[i];
-    ir_value *y = ir_emit(&b, IR_OP_linear_add, NULL, 1 + linear->narg, arg,
-                          linear->nattr, linear->attr, NULL);
-    fuse_replace(add->res[0], y);
-    if (v->def != linear)
+    fuse_replace(add->res[0], add_product(&b, c, p[k]));
+    if (v->def != p[k])
         fuse_drop(v->def);
+    ir_op *first = p[k]->code == IR_OP_linear_add ? p[k]->arg[0]->def : p[k];
+    fuse_drop(p[k]);
+    if (first != p[k])
+        fuse_drop(first);
+}
+
+/* Of an adapter on all columns the narrow product comes first, and the wide one adds to it: that
+ * one waits for the arithmetic, and reads what it adds to meanwhile. */
+static void
+adapter_first(ir_op *add)
+{
+    ir_value *y = add->arg[0];
+    ir_op *linear = y->nuse == 1 ? linear_at(y, add->block) : NULL;
+    const ir_type *b = add->arg[2]->type;
+    ir_columns at = ir_adapted_columns(add, b->dim[0]);
+    bool all = at.n == 1 && at.width == y->type->dim[y->type->rank - 1];
+    if (!linear || !all || y->type->dtype != b->dtype)
+        return;
+    ir_builder at_add = ir_at(add);
+    ir_attr attr[] = {ir_attr_i(IR_ATTR_tb, 1),
+                      ir_attr_f(IR_ATTR_alpha, ir_attr_num(add, IR_ATTR_by, 1))};
+    ir_value *narrow = ir_emit(&at_add, IR_OP_linear, add->arg[1]->name, 2,
+                               add->arg + 1, 2, attr, NULL);
+    fuse_replace(add->res[0], add_product(&at_add, narrow, linear));
     fuse_drop(linear);
 }
 
@@ -51,9 +98,9 @@ add_into_product(ir_op *add)
 static ir_op *
 linear_before(const ir_value *v, const ir_op *where)
 {
-    ir_op *op = v->def;
-    bool is = op && op->code == IR_OP_linear && op->block == where->block &&
-              !ir_attr_get(op, IR_ATTR_to) && fuse_unused_before(op, where);
+    ir_op *op = linear_at(v, where->block);
+    bool is = op && !ir_attr_get(op, IR_ATTR_to) && !ir_attr_get(op, IR_ATTR_alpha) &&
+              fuse_unused_before(op, where);
     return is ? op : NULL;
 }
 
@@ -138,6 +185,9 @@ fuse_product(ir_op *op)
     switch (op->code) {
     case IR_OP_add:
         add_into_product(op);
+        break;
+    case IR_OP_lora_add:
+        adapter_first(op);
         break;
     case IR_OP_gelu_tanh:
         gelu_of_product(op);

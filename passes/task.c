@@ -267,8 +267,9 @@ add_loss(task *t)
     bool uses_elsewhere = t->out->nuse > 1;
     ir_builder b = ir_at(t->ret);
     b.loc = t->out->def ? t->out->def->loc : b.loc;
-    bool fused =
-        words && t->out->def && t->out->def->code == IR_OP_linear && !uses_elsewhere;
+    const ir_op *last = t->out->def;
+    bool fused = words && last && last->code == IR_OP_linear && !uses_elsewhere &&
+                 !ir_attr_get(last, IR_ATTR_alpha);
     ir_opcode code = values ? IR_OP_mse : IR_OP_ce;
     ir_value *arg[] = {t->out, wanted, scale};
     ir_op *loss =

@@ -310,6 +310,8 @@ pass_vj_linear(pass_vjp *v, ir_op *op, ir_value *const *dres, const bool *want,
     bool bias = op->narg > 2 && want[2];
     ir_attr attr = ir_attr_i(IR_ATTR_tb, 1);
     ir_value *dy = dres[0];
+    if (ir_attr_get(op, IR_ATTR_alpha)) /* only pass fuse makes such */
+        return pass_vjp_no_rule(v, op);
     if (want[0] || want[1])
         dy = pass_vjp_as(v, dy, op->arg[0]->type->dtype);
     if (want[0])

@@ -243,6 +243,10 @@ TEST(matrix_products)
     gives(A6 "param $w : f32[3,1] const unit=0 = 1 1 1\n"
              "param $b : f32[1] const unit=0 = 0.5\n",
           "  %y = linear $a, $w, $b : f32[2,1]\n  ret %y\n", LIST(6.5, 15.5));
+    gives(A6 "param $w : f32[3,1] const unit=0 = 1 1 1\n"
+             "param $b : f32[1] const unit=0 = 0.5\n",
+          "  %y = linear $a, $w, $b {alpha=2} : f32[2,1]\n  ret %y\n",
+          LIST(12.5, 30.5));
     gives(A6 "param $d : f32[2,1] const unit=0 = 1 2\n",
           "  %y = linear_dw $a, $d : f32[3,1]\n  ret %y\n", LIST(9, 12, 15));
     gives(A6 "param $d : f32[2,1] const unit=0 = 1 2\n",

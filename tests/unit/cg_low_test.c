@@ -85,6 +85,8 @@ TEST(low_products)
         "  %g1 = linear_gelu $x, $wt {tb=1} : TYPE[2,4,9]\n"
         "  %d = linear_dgelu $x, $w, %h : TYPE[2,4,9]\n"
         "  %e = linear_dgelu %h, $w, $x {tb=1} : TYPE[2,4,6]\n"
+        "  %n = linear $x, $w, $b {alpha=0.5} : TYPE[2,4,9]\n"
+        "  %o = linear_add %n, $x, $wt, $b {tb=1, alpha=-2} : TYPE[2,4,9]\n"
         "  %dv, %dc = linear_dwb $x, %y : f32[6,9], f32[9]\n"
         "  %dvt, %dct = linear_dwb $x, %y {tb=1} : f32[9,6], f32[9]\n"
         "  %t = linear $x, $A {tb=1} : TYPE[2,4,2]\n"
@@ -94,7 +96,7 @@ TEST(low_products)
         "  %p = matmul $x, $m : TYPE[2,4,5]\n"
         "  %q = matmul $x, $m {to=\"f32\"} : f32[2,4,5]\n"
         "  ret %y, %z, %dw, %dwt, %u, %dt, %db, %p, %q, %g, %h, %g1, %d, %e, %dv, "
-        "%dc, %dvt, %dct\n}\n",
+        "%dc, %dvt, %dct, %n, %o\n}\n",
         1e-2, 2e-3);
 }
 

@@ -176,6 +176,8 @@ TEST(linears_and_adapters)
           "  %g1 = linear_gelu $x, $wt {tb=1} : f32[2,4,9]\n"
           "  %d = linear_dgelu $x, $w, %h : f32[2,4,9]\n"
           "  %e = linear_dgelu %h, $w, $x {tb=1} : f32[2,4,6]\n"
+          "  %n = linear $x, $w, $b {alpha=0.5} : f32[2,4,9]\n"
+          "  %o = linear_add %n, $x, $wt, $b {tb=1, alpha=-2} : f32[2,4,9]\n"
           "  %dv, %dc = linear_dwb $x, %y : f32[6,9], f32[9]\n"
           "  %dvt, %dct = linear_dwb $x, %y {tb=1} : f32[9,6], f32[9]\n"
           "  %t = linear $x, $A {tb=1} : f32[2,4,2]\n"
@@ -184,7 +186,7 @@ TEST(linears_and_adapters)
           "  %dt = lora_dt %u, $B {start=6, by=2} : f32[2,4,2]\n"
           "  %db = lora_db %u, %t {start=6, len=3, by=2} : f32[3,2]\n"
           "  ret %y, %dw, %dwt, %u, %v, %dt, %db, %g, %h, %g1, %d, %e, %dv, %dc, "
-          "%dvt, %dct\n}\n",
+          "%dvt, %dct, %n, %o\n}\n",
           1, 2e-6);
 }
 
