@@ -42,7 +42,7 @@ struct rt_stream {
     char *device;   /* rt_run.device once rt_prepare() ran: the parts below lie in it */
     rt_tally *tally;
     rtc_hyper *hyper; /* device */
-    double *partial;  /* device: rtc_partials() of them; see there */
+    double *partial;  /* device: partial sums, rtc_partials() doubles */
     cudaDeviceProp card;
 };
 
@@ -138,6 +138,8 @@ rtc_block_max(float x, float *shared)
 
 /* ---- device.cu, graph.cu ---- */
 
+/* Not where the environment variable of this name is 0, which keeps out a part of a library. */
+bool rtc_wanted(const char *name);
 /* The stream's parts of rt_run.device: rt_device_bytes(). */
 void rtc_device_bind(rt_stream *, char *device);
 void rtc_graphs_free(rt_stream *);

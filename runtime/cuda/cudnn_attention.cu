@@ -292,21 +292,13 @@ say_once(rtc_dnn *d, const rtc_dnn_shape *s, const char *why)
     if (d->said)
         return;
     d->said = true;
-    fprintf(stderr,
-            "note      cuDNN doesn't do %s of %lld x %lld tokens, %lld heads (%lld "
-            "of keys) "
-            "of %lld%s%s%s: %s; a slower kernel does it, and others like it\n",
-            s->grad ? "the gradient of attention" : "attention", (long long)s->batch,
-            (long long)s->seq, (long long)s->heads, (long long)s->kv_heads,
-            (long long)s->d, s->causal ? ", causal" : "", s->rows ? ", unpadded" : "",
-            s->mask ? ", masked" : "", why);
-}
-
-static bool
-wanted(void)
-{
-    const char *x = getenv("EFFICC_CUDNN");
-    return !x || strcmp(x, "0") != 0;
+    rt_say("note",
+           "cuDNN doesn't do %s of %lld x %lld tokens, %lld heads (%lld of keys) of "
+           "%lld%s%s%s: %s; a slower kernel does it, and others like it",
+           s->grad ? "the gradient of attention" : "attention", (long long)s->batch,
+           (long long)s->seq, (long long)s->heads, (long long)s->kv_heads,
+           (long long)s->d, s->causal ? ", causal" : "", s->rows ? ", unpadded" : "",
+           s->mask ? ", masked" : "", why);
 }
 
 /* cuDNN, ready for use. */
@@ -314,19 +306,18 @@ static bool
 load(rtc_dnn *d)
 {
     char error[200];
-    if (!wanted())
+    if (!rtc_wanted("EFFICC_CUDNN"))
         return false;
     bool ok = rtc_dnn_load(&d->api, error, sizeof error);
     if (*error)
-        fprintf(stderr, "note      %s; our own kernels do attention\n", error);
+        rt_say("note", "%s; our own kernels do attention", error);
     if (!ok)
         return false;
     int status = d->api.Create(&d->handle);
     if (!status)
         return true;
-    fprintf(stderr,
-            "note      cuDNN can't be started: %s; our own kernels do attention\n",
-            d->api.GetErrorString(status));
+    rt_say("note", "cuDNN can't be started: %s; our own kernels do attention",
+           d->api.GetErrorString(status));
     d->handle = NULL;
     return false;
 }

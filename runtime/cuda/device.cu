@@ -42,6 +42,13 @@ rt_cuda_check(cudaError_t e, const char *what, const char *file, int line)
                  full ? "\nother programs on this GPU may have taken the memory" : ""));
 }
 
+bool
+rtc_wanted(const char *name)
+{
+    const char *x = getenv(name);
+    return !x || strcmp(x, "0") != 0;
+}
+
 /* ---- opening ---- */
 
 static bool

@@ -39,14 +39,18 @@ rounds_bias(const rtc_call *g)
     return g->bias && g->d.c != RT_F32;
 }
 
-/* The rules of NVIDIA's documentation: a row of H is a multiple of 8 elements, here read in units of
- * 16 bytes; sums have C's type; a gradient has no bias. */
+/* The rules of NVIDIA's documentation: a row of H is a multiple of 8 elements; sums have C's type;
+ * a gradient has no bias. That H begins at a multiple of 16 bytes is our own: nothing is said of
+ * it. Sums are those of its B where that is transposed, or its A where that is not, which are our
+ * A and B; rt_epilogue has no others, either. */
 bool
 rtc_epilogue_fits(const rtc_call *g)
 {
     const rt_gemm_desc *d = &g->d;
     if (!d->epilogue)
         return true;
+    if (!rtc_wanted("EFFICC_EPILOGUES"))
+        return false;
     if (has_aux(g) && (d->n % 8 || !rtc_fits(rtc_address(g->with), 16)))
         return false;
     if (has_sums(g) && d->c != RT_F32)
@@ -198,40 +202,40 @@ run_gelu(rt_stream *s, T *y, const T *h, int64_t n)
 
 /* ---- apart: sums ---- */
 
-/* Where n sums of k terms each are: elements from one sum, and from one term, to the next. */
-typedef struct lines {
-    int64_t n, k, line, term;
+/* Of rows of memory, `ld` elements apart, each of which has a term of all n sums. */
+typedef struct terms {
+    int64_t n, k, ld;
     rt_dtype type;
     bool add;
-} lines;
+} terms;
 
 /* A warp has a sum. */
 static __global__ void
-sum_lines(float *y, const void *x, lines p)
+sum_lines(float *y, const void *x, terms p)
 {
     for (int64_t i = rtc_row(); i < p.n; i += rtc_row_step()) {
         float sum = 0;
         for (int64_t q = threadIdx.x; q < p.k; q += RTC_WARP)
-            sum += rtc_get(x, i * p.line + q * p.term, p.type);
+            sum += rtc_get(x, q * p.ld + i, p.type);
         sum = rtc_warp_sum(sum);
         if (threadIdx.x == 0)
             y[i] = p.add ? y[i] + sum : sum;
     }
 }
 
+/* Without scratch space there is none for partial sums. */
 static void
 run_sums(rt_stream *s, const rtc_call *g)
 {
     enum { LINES = RTC_THREADS / RTC_WARP };
     const rt_gemm_desc *d = &g->d;
-    bool of_a = d->epilogue == RT_SUM_A, columns = of_a ? d->ta : !d->tb;
+    bool of_a = d->epilogue == RT_SUM_A;
     const void *x = of_a ? g->a : g->b;
-    int64_t ld = of_a ? d->lda : d->ldb;
-    lines p = {sums_of(g),         d->k,      columns ? 1 : ld, columns ? ld : 1,
-               of_a ? d->a : d->b, d->add_sum};
-    if (columns && g->bytes) {
+    terms p = {sums_of(g), d->k, of_a ? d->lda : d->ldb, of_a ? d->a : d->b,
+               d->add_sum};
+    if (g->bytes) {
         char *parts = (char *)g->workspace + rtc_gemm_layout(d).parts;
-        rt_colsum(s, (float *)g->with, x, p.type, p.k, p.n, ld, p.add, parts);
+        rt_colsum(s, (float *)g->with, x, p.type, p.k, p.n, p.ld, p.add, parts);
         return;
     }
     if (!p.n)

@@ -11,7 +11,8 @@
  *
  * An epilogue (gemm_epilogue.cu) is part of the shape. Where one was captured, the same product
  * without it is measured, too, and then the epilogue apart, as a kernel behind that product: what
- * is faster stays. Where the library has no algorithm with the epilogue it is apart at once.
+ * is faster stays. Where the library has no algorithm with the epilogue it is apart at once, and
+ * with EFFICC_EPILOGUES=0 always.
  */
 #include "gemm_int.h"
 #include "row_int.h"
@@ -207,8 +208,22 @@ product_for(rtc_gemms *g, const rtc_call *call)
     return p;
 }
 
-/* Enqueues g by candidate i of p. false: the library refused, and nothing was enqueued but what goes
- * before. */
+/* Ends the process where e is no refusal but an error of the device: another kernel would meet it,
+ * too, and take the blame. */
+static void
+check_product(cublasStatus_t e, const rtc_call *g)
+{
+    if (e != CUBLAS_STATUS_EXECUTION_FAILED && e != CUBLAS_STATUS_INTERNAL_ERROR)
+        return;
+    RT_CUDA(cudaGetLastError());
+    if (e == CUBLAS_STATUS_EXECUTION_FAILED)
+        exit(rt_fail(RT_BUG, "a product of %lld x %lld x %lld failed in cuBLASLt: %s",
+                     (long long)g->d.m, (long long)g->d.n, (long long)g->d.k,
+                     cublasLtGetStatusName(e)));
+}
+
+/* Enqueues g by candidate i of p. false: the library refused, and nothing was enqueued but what
+ * goes before. */
 static bool
 run_candidate(rt_stream *s, const rtc_product *p, int i, const rtc_call *g)
 {
@@ -216,9 +231,12 @@ run_candidate(rt_stream *s, const rtc_product *p, int i, const rtc_call *g)
     if (!rtc_epilogue_place(p->op, g))
         return false;
     rtc_epilogue_begin(s, g);
-    if (cublasLtMatmul(s->gemms->library, p->op, &g->d.alpha, g->b, p->b, g->a, p->a,
+    cublasStatus_t e =
+        cublasLtMatmul(s->gemms->library, p->op, &g->d.alpha, g->b, p->b, g->a, p->a,
                        &beta, g->from ? g->from : g->c, p->c, g->c, p->c,
-                       &p->found[i].algo, g->workspace, (size_t)g->bytes, s->stream))
+                       &p->found[i].algo, g->workspace, (size_t)g->bytes, s->stream);
+    check_product(e, g);
+    if (e != CUBLAS_STATUS_SUCCESS)
         return false;
     rtc_epilogue_end(s, g);
     return true;
@@ -231,14 +249,12 @@ say_once(rt_stream *s, const rtc_shape *p)
     if (s->gemms->said)
         return;
     s->gemms->said = true;
-    fprintf(stderr,
-            "note      cuBLASLt has no algorithm for a product of %lld x %lld x %lld "
-            "(%s, "
-            "%s to %s; "
-            "rows %lld, %lld, %lld elements apart); a slower kernel does it, and "
-            "others like it\n",
-            (long long)p->m, (long long)p->n, (long long)p->k, names[p->a], names[p->b],
-            names[p->c], (long long)p->lda, (long long)p->ldb, (long long)p->ldc);
+    rt_say("note",
+           "cuBLASLt has no algorithm for a product of %lld x %lld x %lld (%s, %s to "
+           "%s; rows %lld, %lld, %lld elements apart); a slower kernel does it, and "
+           "others like it",
+           (long long)p->m, (long long)p->n, (long long)p->k, names[p->a], names[p->b],
+           names[p->c], (long long)p->lda, (long long)p->ldb, (long long)p->ldc);
 }
 
 /* Runs a candidate, the chosen one first; those that fail are forgotten. */
@@ -314,7 +330,11 @@ rtc_matmul(rt_stream *s, const rt_gemm_desc *d, void *c, const void *a, const vo
            const float *bias, const void *from, void *workspace)
 {
     const void *add = from ? from : d->add ? c : NULL;
-    rtc_call g = {*d, c, a, b, add, d->bias ? bias : NULL, NULL, workspace, 0};
+    rtc_call g = {};
+    g.d = *d;
+    g.c = c, g.a = a, g.b = b, g.from = add;
+    g.bias = d->bias ? bias : NULL;
+    g.workspace = workspace;
     rtc_run_product(s, &g, workspace ? rtc_gemm_scratch(d, 1) : 0);
 }
 
@@ -338,7 +358,9 @@ void
 rt_gemm(rt_stream *s, int i, void *c, const void *a, const void *b, const float *bias,
         void *scratch)
 {
-    rtc_call g = {{}, c, a, b, c, bias, NULL, scratch, 0};
+    rtc_call g = {};
+    g.c = c, g.a = a, g.b = b, g.from = c, g.bias = bias;
+    g.workspace = scratch;
     run_row(s, i, &g);
 }
 
@@ -346,7 +368,9 @@ void
 rt_gemm_from(rt_stream *s, int i, void *c, const void *from, const void *a,
              const void *b, const float *bias, void *scratch)
 {
-    rtc_call g = {{}, c, a, b, from, bias, NULL, scratch, 0};
+    rtc_call g = {};
+    g.c = c, g.a = a, g.b = b, g.from = from, g.bias = bias;
+    g.workspace = scratch;
     run_row(s, i, &g);
 }
 
@@ -354,7 +378,10 @@ void
 rt_gemm_with(rt_stream *s, int i, void *c, void *with, const void *a, const void *b,
              const float *bias, void *scratch)
 {
-    rtc_call g = {{}, c, a, b, c, bias, with, scratch, 0};
+    rtc_call g = {};
+    g.c = c, g.a = a, g.b = b, g.from = c, g.bias = bias;
+    g.with = with;
+    g.workspace = scratch;
     run_row(s, i, &g);
 }
 

@@ -22,7 +22,7 @@ template <bool WIDE>
 static __device__ __forceinline__ int
 team_size()
 {
-    return WIDE ? +THREADS : +RTC_WARP;
+    return WIDE ? (int)THREADS : (int)RTC_WARP;
 }
 template <bool WIDE>
 static __device__ __forceinline__ int

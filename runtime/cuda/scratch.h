@@ -15,7 +15,8 @@ enum { RTC_ALIGN = 256 }; /* of each part */
 
 /* Bytes of workspace for the library: enough to split k 16 times, at most 32 MiB. */
 int64_t rtc_gemm_workspace(const rt_gemm_desc *);
-/* Scratch of a product: offsets in bytes. The workspace is at 0; what is not wanted has no bytes. */
+/* Scratch of a product: offsets in bytes. The workspace is at 0; what is not wanted has no
+ * bytes. */
 typedef struct rtc_gemm_space {
     int64_t bias;  /* in c's type, where that is a low one */
     int64_t sums;  /* float [m or n]: of an operand, which are then added to others */

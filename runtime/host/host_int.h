@@ -18,15 +18,12 @@
 
 #include <stdio.h>
 
-/* ---- util.c: messages (rt_fail() too), memory, text ---- */
+/* ---- util.c: messages (rt_fail() and rt_say(), too), memory, text ---- */
 extern FILE *rt_out; /* the report; NULL: stdout */
 extern FILE *rt_err; /* errors and warnings; NULL: stderr */
 FILE *rt_report(void);
 extern const char *rt_name; /* of the program that speaks: "trainer" */
 void rt_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* A line of the report, its subject in the first column. */
-void rt_say(const char *subject, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 /* Zeroed memory; without memory the trainer ends with code 1 and says so. */
 void *rt_new(size_t n, size_t size);
 void *rt_grow(void *old, size_t bytes);

@@ -305,6 +305,9 @@ enum { RT_OK = 0, RT_USER = 1, RT_BUG = 70, RT_STOPPED = 75 };
 /* "trainer: error: ..." where errors go, in a line of its own whatever stood in the terminal; a
  * "\n" in the text begins a line of advice. Returns code. For the device part, too. */
 int rt_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the report, its subject in the first column; the device part's notes, too. */
+void rt_say(const char *subject, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* ---- device part (runtime/cpu, runtime/cuda): called by the host part ----
  * Units, arena and inputs lie in the device's memory. On the CPU that is memory like any other;

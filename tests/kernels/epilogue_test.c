@@ -1,5 +1,5 @@
-/* Products with an epilogue against plain loops: GELU, its derivative, sums of an operand; done by a
- * library together with the product, or apart. */
+/* Products with an epilogue against plain loops: GELU, its derivative, sums of an operand; done by
+ * a library together with the product, or apart. */
 #include "kernel.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -408,14 +408,27 @@ takes(rt_gemm_desc d, bool keep, int before, int after)
     return false;
 }
 
-/* The virtual GPU's library has then none of them. */
-TEST(epilogues_apart)
+/* All of them, or each step-th, where a variable of the environment keeps the library's out. */
+static void
+check_apart(const char *variable, const char *value, int step)
 {
     rt_gemm_desc d = describe(&(shape){24, 40, 40}, &forms[0], types[0], 0);
-    setenv("VGPU_NO_EPILOGUE", "1", 1);
+    setenv(variable, value, 1);
     CHECK(!kt_device_virtual() || takes(d, false, 2, 2));
-    check_all(1, INT64_MAX);
-    unsetenv("VGPU_NO_EPILOGUE");
+    check_all(step, INT64_MAX);
+    unsetenv(variable);
+}
+
+TEST(epilogues_apart)
+{
+    check_apart("EFFICC_EPILOGUES", "0", 1);
+}
+
+TEST(epilogues_that_the_library_has_not)
+{
+    if (!kt_device_virtual())
+        SKIP("only the virtual GPU's library can be without");
+    check_apart("VGPU_NO_EPILOGUE", "1", 7);
 }
 
 TEST(epilogues_of_our_own_product)

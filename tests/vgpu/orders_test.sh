@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trainers of --target cuda on the virtual GPU: the same bits whatever order the device takes, no race in any precision,
-# checkpoints that move to the processor, efficc verify, products that cuBLASLt does not take.
+# checkpoints that move to the processor, efficc verify, products that cuBLASLt does not take, or in which the device fails.
 set -uo pipefail
 build=$1
 cases=$PWD/tests/cases
@@ -89,4 +89,10 @@ result $? "products without an algorithm: $(tail -n 2 own.said)"
 check "it is said once" [ "$(grep -c 'cuBLASLt has no algorithm' own.said)" = 1 ]
 logged own >own.log
 check "own products give other losses" near gpu.log own.log
+
+# ---- a product in which the device fails is no product without an algorithm ----
+VGPU_PRODUCT_FAILS=1 XDG_CACHE_HOME=$temp/none train gpu broken --max-steps 1 --no-graphs
+check "a product that fails: 70, not $?" [ $? = 70 ]
+check "it is said" grep -q 'error: a product of .* failed in cuBLASLt: CUBLAS_STATUS_EXECUTION_FAILED' broken.said
+check "and nothing else is blamed" [ "$(grep -c 'has no algorithm' broken.said)" = 0 ]
 counts

@@ -129,7 +129,8 @@ number(const char *name, double otherwise)
     return v && *v ? strtod(v, nullptr) : otherwise;
 }
 
-// What a test may change on its way: what cuBLASLt has, and the seed. 0 is the order of issue and threads in order; others differ in all of it.
+// What a test may change on its way: what cuBLASLt has, and the seed. 0 is the order of issue and
+// threads in order; others differ in all of it.
 static void
 settle(uint64_t seed)
 {
@@ -138,6 +139,7 @@ settle(uint64_t seed)
     settings.no_algo = number("VGPU_NO_ALGO", 0) != 0;
     settings.no_epilogue = number("VGPU_NO_EPILOGUE", 0) != 0;
     settings.slow_epilogue = number("VGPU_SLOW_EPILOGUE", 0) != 0;
+    settings.product_fails = number("VGPU_PRODUCT_FAILS", 0) != 0;
     settings.policy = seed ? (Policy)(UNIFORM + seed % 3) : AS_ISSUED;
     settings.eager = seed ? eager[seed % 5] : 1;
     settings.order = seed ? order[seed % 4] : LOWEST_FIRST;

@@ -192,6 +192,9 @@ supported(const Gemm &g)
         return "a bias, or its gradient, is not of the result's type";
     if (g.batch > 1 && g.epilogue & (E_ANY_BIAS_GRAD | E_ANY_AUX))
         return "gradient of a bias, or aux, in a batch";
+    if ((g.epilogue == CUBLASLT_EPILOGUE_BGRADA && g.ta) ||
+        (g.epilogue == CUBLASLT_EPILOGUE_BGRADB && !g.tb))
+        return "sums of an A that is transposed, or of a B that is not";
     if (!(g.epilogue & E_ANY_AUX))
         return nullptr;
     if (g.aux_ld < g.m || g.aux_ld % 8)
@@ -311,6 +314,8 @@ cublasLtGetStatusName(cublasStatus_t s)
         return "CUBLAS_STATUS_INVALID_VALUE";
     case CUBLAS_STATUS_NOT_SUPPORTED:
         return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
     default:
         return "CUBLAS_STATUS_UNKNOWN";
     }
@@ -534,6 +539,8 @@ cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
     cublasStatus_t s = check_call(g, chosen ? &algo : nullptr, workspace, bytes);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
+    if (settings.product_fails)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     size_t used = (size_t)algo.workspace;
     slow_products += settings.slow_epilogue && more_than_bias(g);
     Op op;
