@@ -2,8 +2,9 @@
  *
  * One file for each card and each version of cuBLASLt, whose algorithms mean nothing to another
  * version: $XDG_CACHE_HOME/efficc/algos2-CARD-VERSION, or under ~/.cache. A line holds a shape,
- * whether its epilogue is apart, the algorithm's words and a checksum; lines that don't fit are left out. Without a place to write
- * there is no cache, and that is no error. A new file takes the old one's place by a rename.
+ * whether its epilogue is apart, the algorithm's words and a checksum; lines that don't fit are
+ * left out. Without a place to write there is no cache, and that is no error. A new file takes the
+ * old one's place by a rename.
  */
 #include "gemm_int.h"
 
@@ -19,6 +20,7 @@ enum {
     WORDS = 8,
     FORMAT = 2, /* of a line */
     PATH = 1024,
+    LINE = 24 * (FIELDS + WORDS + 2), /* bytes: 64 bits are 20 digits, or fewer */
     MOST = 1 << 14
 };
 static_assert(sizeof(cublasLtMatmulAlgo_t) == WORDS * sizeof(uint64_t),
@@ -56,31 +58,28 @@ cache_path(const rt_stream *s, char *path, bool make)
     snprintf(card, sizeof card, "%s", s->card.name);
     for (char *c = card; *c; c++)
         *c = isalnum((unsigned char)*c) ? *c : '-';
-    snprintf(path, PATH, "%s/algos%d-%s-%zu", folder, +FORMAT, card,
+    snprintf(path, PATH, "%s/algos%d-%s-%zu", folder, (int)FORMAT, card,
              cublasLtGetVersion());
     return true;
 }
 
+/* The number at *at, and moves it behind that; 0 where there is none, as the checksum tells. */
+static uint64_t
+read_number(char **at, int base)
+{
+    return strtoull(*at, at, base);
+}
+
 static bool
-read_line(FILE *f, rtc_algo *a)
+read_line(char *at, rtc_algo *a)
 {
     int64_t *field = (int64_t *)&a->shape;
-    unsigned long long word, sum;
-    long long number;
-    for (int i = 0; i < FIELDS; i++) {
-        if (fscanf(f, "%lld", &number) != 1)
-            return false;
-        field[i] = number;
-    }
-    if (fscanf(f, "%lld", &number) != 1)
-        return false;
-    a->apart = number;
-    for (int i = 0; i < WORDS; i++) {
-        if (fscanf(f, "%llx", &word) != 1)
-            return false;
-        a->algo.data[i] = word;
-    }
-    return fscanf(f, "%llx", &sum) == 1 && sum == checksum(a);
+    for (int i = 0; i < FIELDS; i++)
+        field[i] = (int64_t)read_number(&at, 10);
+    a->apart = (int64_t)read_number(&at, 10);
+    for (int i = 0; i < WORDS; i++)
+        a->algo.data[i] = read_number(&at, 16);
+    return read_number(&at, 16) == checksum(a);
 }
 
 static void
@@ -98,13 +97,14 @@ write_line(FILE *f, const rtc_algo *a)
 void
 rtc_cache_read(rt_stream *s)
 {
-    char path[PATH];
+    char path[PATH], line[LINE];
     rtc_algo a;
     struct stat is;
     bool there = cache_path(s, path, false) && !stat(path, &is) && S_ISREG(is.st_mode);
     FILE *f = there ? fopen(path, "r") : NULL; /* of a pipe it would wait */
-    while (f && s->gemms->nalgo < MOST && read_line(f, &a))
-        rtc_cache_add(s->gemms, &a);
+    for (int i = 0; f && i < MOST && fgets(line, sizeof line, f); i++)
+        if (read_line(line, &a))
+            rtc_cache_add(s->gemms, &a);
     if (f)
         fclose(f);
 }

@@ -3,6 +3,7 @@
 #include "kernel.h"
 #include "runtime/cpu/mm_int.h"
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct shape {
@@ -364,6 +365,71 @@ cached(const char *folder, char *path, size_t n)
     return count;
 }
 
+/* A file of the cache; of its first line the word that says whether an epilogue is apart, which is
+ * the tenth from its end, and where that is. */
+typedef struct lines {
+    int n;
+    long at;
+    char apart;
+} lines;
+
+static lines
+lines_of(const char *path)
+{
+    char line[2000], *at;
+    lines l = {0};
+    FILE *f = fopen(path, "r");
+    for (; f && fgets(line, sizeof line, f); l.n++) {
+        if (l.n)
+            continue;
+        at = line + strlen(line);
+        for (int words = 10; at > line && (words -= at[-1] == ' ');)
+            at--;
+        l.at = at - line, l.apart = *at;
+    }
+    if (f)
+        fclose(f);
+    return l;
+}
+
+static void
+put_at(const char *path, long at, const char *text)
+{
+    FILE *f = fopen(path, "r+");
+    NEED(f != NULL);
+    fseek(f, at, SEEK_SET);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Lines behind one that is damaged are known, and a pipe is not waited for. */
+TEST(lines_of_the_cache)
+{
+    char folder[] = "/tmp/efficc-cache-XXXXXX", path[300] = "", command[400];
+    rt_gemm_desc d = describe(&shapes[5], 12), other = describe(&shapes[6], 0);
+    NEED(mkdtemp(folder) != NULL);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    check_measured(&d);
+    check_measured(&other);
+    NEED(cached(folder, path, sizeof path) == 1);
+    CHECK(lines_of(path).n == 2);
+    put_at(path, 0, "x");
+    check_measured(&d); /* again, and now it is behind the other */
+    lines l = lines_of(path);
+    CHECK(l.n == 2 && l.apart == '0');
+    put_at(path, l.at, "1");
+    check_measured(&other); /* again: it is not apart */
+    l = lines_of(path);
+    CHECK(l.n == 2 && l.apart == '0');
+    unlink(path);
+    CHECK(!mkfifo(path, 0600));
+    check_measured(&d);
+    CHECK(lines_of(path).n == 1);
+    unsetenv("XDG_CACHE_HOME");
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    CHECK(!system(command));
+}
+
 /* What was measured is kept; a cache that is damaged, or can't be written, does no harm. */
 TEST(algorithms_are_kept_on_disk)
 {
@@ -377,11 +443,7 @@ TEST(algorithms_are_kept_on_disk)
     check_measured(&low);
     check_measured(&d);
     CHECK(cached(folder, path, sizeof path) == 1);
-    FILE *f = fopen(path, "r+");
-    NEED(f != NULL);
-    fseek(f, 100, SEEK_SET);
-    fputs("7 7 7", f);
-    fclose(f);
+    put_at(path, 100, "7 7 7");
     check_measured(&d);
     check_measured(&other);
     CHECK(!truncate(path, 50));
