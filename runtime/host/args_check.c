@@ -5,6 +5,17 @@
 
 #include <string.h>
 
+/* "--" and the option as it stands now: "--no-" where a flag was turned off. */
+static const char *
+as_given(const rt_parser *p, rt_opt_id i)
+{
+    static char text[64];
+    const rt_opt_row *r = &rt_opt_table[i];
+    bool off = r->kind == KIND_FLAG && !*(const bool *)((const char *)p->o + r->at);
+    snprintf(text, sizeof text, "--%s%s", off ? "no-" : "", rt_opt_name(r));
+    return text;
+}
+
 /* Options that would change nothing without training. */
 static bool
 check_training(rt_parser *p)
@@ -12,9 +23,9 @@ check_training(rt_parser *p)
     bool go_on = true;
     for (int i = 0; i < RT_NOPTS && go_on && !p->o->train_data.n; i++)
         if (p->given[i] && rt_opt_table[i].when == TRAINING)
-            go_on = rt_more(p, rt_fail(RT_USER,
-                                       "--%s is for training: it needs --train-data",
-                                       rt_opt_name(&rt_opt_table[i])));
+            go_on =
+                rt_more(p, rt_fail(RT_USER, "%s is for training: it needs --train-data",
+                                   as_given(p, (rt_opt_id)i)));
     return go_on;
 }
 
@@ -55,8 +66,8 @@ check_rules(rt_parser *s, int n, const rule *r)
     bool go_on = true;
     for (int i = 0; i < n && go_on; i++)
         if (s->given[r[i].a] && r[i].without)
-            go_on = rt_more(s, rt_fail(RT_USER, "--%s %s",
-                                       rt_opt_name(&rt_opt_table[r[i].a]), r[i].text));
+            go_on =
+                rt_more(s, rt_fail(RT_USER, "%s %s", as_given(s, r[i].a), r[i].text));
     return go_on;
 }
 

@@ -102,7 +102,7 @@ for key in loss grad_norm eval_loss; do
 done
 train none cls_cpu --no-graphs
 check "the processor has none: 1, not $code" [ "$code" = 1 ]
-check "and says so" says "--graphs is of trainers for a GPU"
+check "and says so" says "--no-graphs is of trainers for a GPU"
 
 mkdir part
 cp -r whole/checkpoint-10 part
