@@ -106,7 +106,7 @@ TEST(options_of_training_need_training)
     CHECK(PARSE("--eval-data", "F", "--max-steps", "5", "--no-shuffle",
                 "--learning-rate=1e-3") == 1);
     TOY_HEARD("--max-steps is for training: it needs --train-data");
-    TOY_HEARD("--shuffle is for training");
+    TOY_HEARD("--no-shuffle is for training");
     TOY_HEARD("--learning-rate is for training");
     CHECK(PARSE("--predict", "F", "--max-steps", "-1") == 1);
     CHECK(PARSE("--predict", "F", "--eval-steps", "5") == 1);
