@@ -440,6 +440,8 @@ one(const char *name, const char *curve, const char *off)
     r.is_lora = strncmp(curve, "lora", 4) == 0;
     r.is_rows = strncmp(curve, "qvrows", 6) == 0;
     r.micro = strncmp(curve, "accumulate2", 11) == 0 ? 2 : 1;
+    if ((r.is_lora || r.is_rows) && strstr(more_flags(), "--no-recognise all"))
+        SKIP("without recognised linears there is nothing to adapt");
     char path[512];
     snprintf(path, sizeof(path), "%s/tests/cases/%s", SRC_DIR, name);
     r.path = path;
