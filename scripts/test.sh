@@ -4,7 +4,7 @@
 #   scripts/test.sh            the default tier: everything, the quick tests again under ASan and UBSan, the fuzz targets (under 20 minutes)
 #   scripts/test.sh quick      while working: unit, golden, interpreter, import and kernel tests (under 3 minutes)
 #   scripts/test.sh full       before an issue ends: everything in release; all but what reads sources or makes programs for the
-#                              virtual GPU under ASan and UBSan; the cases with recognisers off, with other thread counts, and on
+#                              virtual GPU under ASan and UBSan, too; the cases with recognisers off, with other thread counts, and on
 #                              the virtual GPU in every precision and order and with races looked for; all mutants; goes on where it was stopped on the same commit; writes
 #                              tests/full-results.txt
 set -euo pipefail
@@ -114,8 +114,8 @@ full() {
     VGPU_RACE=1 cases "cases on the virtual GPU, bf16, races looked for" "$gpu --align 4096 --bf16"
     wait
     EFFICC_NVCC_CASES=all row "nvcc compiles every case" release "" -R nvcc_test
-    row "ASan and UBSan, the virtual GPU, too" san-vgpu "" -L "quick|default|vgpu" -LE tools \
-        -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
+    row "ASan and UBSan, everything" san "" -L "quick|default" -LE tools
+    row "ASan and UBSan, kernels and rig of the virtual GPU" san-vgpu "" -L vgpu -E "vgpu/(cases|orders|mutants|vgpu_headers|vgpu_nvcc)"
     row "debug, quick tests" debug "" -L quick
     if has_fuzzer; then
         row "fuzz targets" fuzz "" -L fuzz

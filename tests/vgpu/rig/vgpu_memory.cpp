@@ -17,6 +17,9 @@ namespace vgpu {
 
 enum : size_t { REGION = 1ull << 36 };
 enum { POISON = 0xff, CANARY = 0xfb };
+// The host's heaps and stacks are above it. Below it two small integers side by side may look like an
+// address of the shadow that AddressSanitizer maps there.
+enum : uintptr_t { LOWEST_HOST = 1ull << 45 };
 // Of cudaMalloc; in the other kinds of memory, the end is as near to the guard as may be.
 enum : size_t { DEVICE_ALIGN = 256, HOST_ALIGN = 16 };
 
@@ -198,7 +201,7 @@ check_struct(const char *kernel, int i, const void *p, size_t bytes)
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
         uintptr_t x;
         memcpy(&x, (const char *)p + at, sizeof x);
-        if (x < 1ull << 40 || is_device((void *)x) || is_visible((void *)x) ||
+        if (x < LOWEST_HOST || is_device((void *)x) || is_visible((void *)x) ||
             !mapped(x))
             continue;
         die("argument %d of %s holds, at byte %zu, the host's address %p", i, kernel,
