@@ -88,6 +88,11 @@ check(const rt_peft_config *c)
         return rt_fail(RT_USER, "%s: %s is not supported%s", c->path, key, advice);
     if (!cJSON_IsNumber(get(c, "r")) || !cJSON_IsNumber(get(c, "lora_alpha")))
         return rt_fail(RT_USER, "%s: r and lora_alpha must be numbers", c->path);
+    static const char *const pattern[] = {"rank_pattern", "alpha_pattern"};
+    for (int i = 0; i < 2; i++)
+        if (!is_off(get(c, pattern[i])) && !cJSON_IsObject(get(c, pattern[i])))
+            return rt_fail(RT_USER, "%s: %s must map names of modules to numbers",
+                           c->path, pattern[i]);
     if (!is_off(get(c, "lora_dropout")))
         rt_warn("%s: lora_dropout is not applied; the trainer's own is that of efficc "
                 "--lora-dropout",

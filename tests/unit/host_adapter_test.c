@@ -302,6 +302,10 @@ TEST(patterns_are_honoured)
     CHECK(load_with("\"rank_pattern\": {}", "\"rank_pattern\": {\"l.0.query\": 4}") ==
           RT_USER);
     TOY_HEARD("says rank 4");
+    CHECK(load_with("\"rank_pattern\": {}", "\"rank_pattern\": [4]") == RT_USER);
+    TOY_HEARD("rank_pattern must map names of modules to numbers");
+    CHECK(load_with("\"alpha_pattern\": {}", "\"alpha_pattern\": 8") == RT_USER);
+    TOY_HEARD("alpha_pattern must map names of modules to numbers");
 }
 
 /* A key of alpha_pattern that must, or must not, change the scale of l.0.value. */
