@@ -32,6 +32,12 @@ typedef struct kernel { /* what is known of one so far */
 } kernel;
 
 const cg_gpu_arch *
+cg_arch_at(int row)
+{
+    return row < (int)EF_COUNT(arches) ? &arches[row] : NULL;
+}
+
+const cg_gpu_arch *
 cg_arch_find(const char *name)
 {
     for (size_t i = 0; i < EF_COUNT(arches); i++)

@@ -21,6 +21,7 @@ typedef struct cg_launch { /* how kernels of a file are started */
     int64_t shared;        /* bytes of dynamic shared memory */
 } cg_launch;
 
+const cg_gpu_arch *cg_arch_at(int row); /* NULL: there are fewer */
 const cg_gpu_arch *
 cg_arch_find(const char *name);        /* NULL: there is none of that name */
 const char *cg_arch_names(ef_arena *); /* "sm_80, sm_86, .." */

@@ -1,5 +1,7 @@
 /* lower_attn.c -- emitters of attention, of rotary positions and of dropout. */
 #include "cg_int.h"
+#include "cuda_limits.h"
+#include "toolkit.h"
 
 /* Columns from one head to the next. */
 static int64_t
@@ -98,24 +100,65 @@ attn_at(cg *c, const ir_op *op, int q, int mask)
     return b.s;
 }
 
+/* "; --cuda-arch sm_80, .. have enough": cards whose blocks have so much shared memory. */
+static const char *
+cards_with(cg *c, int64_t shared)
+{
+    ef_buf b = {.arena = c->ctx->arena};
+    const cg_gpu_arch *g;
+    for (int i = 0; (g = cg_arch_at(i)); i++)
+        if (g->shared >= shared)
+            ef_putf(&b, "%s%s", b.s ? ", " : "; --cuda-arch ", g->name);
+    return b.s ? ef_printf(c->ctx->arena, "%s have enough", b.s) : "";
+}
+
+/* Can the card that the program is for start its kernels? cuDNN, which a trainer may find, is not
+ * counted on. NULL, or why not. */
+static const char *
+does_not_fit(cg *c, const rt_attn *a, bool grad)
+{
+    if (!c->need->attention_shared)
+        return NULL;
+    ef_arena *arena = c->ctx->arena;
+    const cg_gpu_arch *card = cg_arch_find(cg_arch(c->ctx));
+    rt_attn low = *a;
+    low.type = RT_BF16;
+    int64_t bytes = c->need->attention_shared(a, grad);
+    int64_t less = c->need->attention_shared(&low, grad);
+    if (bytes <= card->shared)
+        return NULL;
+    return ef_printf(
+        arena,
+        "with heads of %lld columns in %s it takes %lld bytes of shared memory of a "
+        "block, and %s (%s) has %lld%s%s; --target cpu has no such limit",
+        (long long)a->d, a->type == RT_F32 ? "fp32" : "16 bits", (long long)bytes,
+        card->name, card->card, (long long)card->shared,
+        less <= card->shared ? ef_printf(arena, "; --bf16 takes %lld", (long long)less)
+                             : "",
+        cards_with(c, bytes));
+}
+
 /* Its scratch space; of CUDA's kernels the heads may be too wide. */
 static const char *
-space(cg *c, const rt_attn *a, int64_t bytes)
+space(cg *c, const rt_attn *a, bool grad)
 {
+    int64_t bytes = grad ? c->need->attention_grad(a, c->threads)
+                         : c->need->attention(a, c->threads);
     if (bytes < 0)
         return cg_refuse(c,
                          ef_printf(c->ctx->arena,
                                    "heads of %lld columns are wider than this target's "
                                    "attention takes; --target cpu takes them",
                                    (long long)a->d));
-    return cg_scratch(c, bytes);
+    const char *why = does_not_fit(c, a, grad);
+    return why ? cg_refuse(c, why) : cg_scratch(c, bytes);
 }
 
 void
 lw_attention(cg *c, const ir_op *op)
 {
     rt_attn a = attn_of(op, 0, 3);
-    const char *ws = space(c, &a, c->need->attention(&a, c->threads));
+    const char *ws = space(c, &a, false);
     const char *y = cg_float_res(c, op, 0), *lse = cg_res(c, op, 1, IR_F32);
     const char *q = cg_float_arg(c, op, 0), *k = cg_float_arg(c, op, 1);
     const char *v = cg_float_arg(c, op, 2), *at = attn_at(c, op, 0, 3);
@@ -139,7 +182,7 @@ lw_attention_grad(cg *c, const ir_op *op)
     rt_attn a = attn_of(op, 1, 6);
     int64_t nq = a.heads * a.d, nkv = a.kv_heads * a.d;
     bool packed = op->nres == 1;
-    const char *ws = space(c, &a, c->need->attention_grad(&a, c->threads));
+    const char *ws = space(c, &a, true);
     const char *d[3], *x[6];
     for (int i = 0; i < 3 && !c->why; i++)
         d[i] = cg_float_res(c, op, packed ? 0 : i);

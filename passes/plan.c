@@ -285,18 +285,22 @@ place_results(plan *p, int from, int to)
     }
 }
 
+/* What holds for an op of every layer is said of the first. */
 static bool
 place_scratch(plan *p)
 {
+    const char *said = "";
     bool ok = true;
     for (int s = 0; s < p->steps.n; s++) {
         const ir_op *op = p->steps.at[s].op;
         const char *why = NULL;
         int64_t bytes = p->pc->target->scratch(p->pc->m->ctx, op, &why);
         int time = p->steps.at[s].time;
-        if (bytes < 0)
-            ok = ef_error(p->pc->m->ctx, op->loc, E_CG_OP, ir_ops[op->code].name,
-                          p->pc->target->name, why);
+        ok = ok && bytes >= 0;
+        if (bytes < 0 && strcmp(why, said))
+            ef_error(p->pc->m->ctx, op->loc, E_CG_OP, ir_ops[op->code].name,
+                     p->pc->target->name, why);
+        said = bytes < 0 ? why : said;
         ef_push(p->pc->scratch, p->ws,
                 bytes > 0 ? new_buffer(p, time, time, bytes) : -1);
     }

@@ -10,8 +10,6 @@
 #include "attention_int.h"
 #include "cudnn_int.h"
 
-#include <stdlib.h>
-
 typedef struct attn_rows { /* of a thread: its two rows of the warp's 16 */
     int i[2], floor[2];
     float top[2], sum[2];
@@ -111,7 +109,7 @@ template <class T, int D, bool MMA> struct forward {
         ld = D + attn_tile<T, MMA>::pad,
         ldp = side + attn_tile<T, MMA>::pad,
         threads = side / 16 * RTC_WARP,
-        bytes = (3 * side * ld + side * ldp) * sizeof(T) + side * sizeof(int)
+        bytes = RTC_ATTN_FORWARD(side, D, sizeof(T))
     };
 };
 

@@ -37,7 +37,7 @@ template <class T, int D, bool MMA> struct backward {
         rows = side / 16, /* of warps */
         threads = 2 * rows * RTC_WARP,
         half = side / 2,
-        bytes = (4 * side * ld + 2 * side * ldp) * sizeof(T) + side * (3 * 4 + 4)
+        bytes = RTC_ATTN_GRAD(side, D, sizeof(T))
     };
     T *q, *dy, *k, *v, *p, *ds;
     query_rows row;

@@ -13,8 +13,10 @@
 #define EFFICC_CUDA_ATTENTION_INT_H
 
 #include "../include/efficc_philox.h"
+#include "attention_tile.h"
 #include "cuda_int.h"
 #include <limits.h>
+#include <stdlib.h>
 
 /* ---- products of a warp on tiles in shared memory ---- */
 
@@ -38,7 +40,7 @@ attn_mma<__half>(float d[4], const uint32_t a[4], const uint32_t b[2])
 template <class T, bool MMA> struct attn_tile;
 
 template <class T> struct attn_tile<T, true> {
-    enum { side = 64, pad = 8 };
+    enum { side = RTC_ATTN_SIDE(true), pad = RTC_ATTN_PAD(sizeof(T)) };
 
     /* acc [16,N] += A [16,K] B^T, B [N,K]. */
     template <int N, int K>
@@ -106,7 +108,7 @@ template <class T> struct attn_tile<T, true> {
 
 /* Float arithmetic on elements of any type. */
 template <class T> struct attn_tile<T, false> {
-    enum { side = 32, pad = 16 / sizeof(T) };
+    enum { side = RTC_ATTN_SIDE(false), pad = RTC_ATTN_PAD(sizeof(T)) };
 
     /* acc [16,N] += sum over k of A's element (i, k) at i ai + k ak, B's (k, j) at j bj + k bk. */
     template <int N, int K>
@@ -329,32 +331,12 @@ attn_allow(const rt_stream *s, const rt_attn *a, K *kernel, size_t bytes)
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
 }
 
-/* RUN(T, D, MMA) for an attention's type and head size. */
-#define ATTN_SIZES(T, MMA, d, RUN) \
-    do {                           \
-        if ((d) <= 32)             \
-            RUN(T, 32, MMA);       \
-        else if ((d) <= 64)        \
-            RUN(T, 64, MMA);       \
-        else if ((d) <= 96)        \
-            RUN(T, 96, MMA);       \
-        else                       \
-            RUN(T, 128, MMA);      \
-    } while (0)
-#define ATTN_BY_TYPE(type, d, RUN)                   \
-    do {                                             \
-        if ((type) == RT_F32 && (d) > 128)           \
-            RUN(float, 256, false);                  \
-        else if ((type) == RT_F32)                   \
-            ATTN_SIZES(float, false, d, RUN);        \
-        else if ((type) == RT_BF16 && (d) > 128)     \
-            RUN(__nv_bfloat16, 256, false);          \
-        else if ((type) == RT_BF16)                  \
-            ATTN_SIZES(__nv_bfloat16, true, d, RUN); \
-        else if ((d) > 128)                          \
-            RUN(__half, 256, false);                 \
-        else                                         \
-            ATTN_SIZES(__half, true, d, RUN);        \
-    } while (0)
+/* RUN(T, D, MMA) for an attention's type and head size; efficc refuses wider heads. */
+#define ATTN_HEAD(D, tensor, T, d, RUN)        \
+    if ((d) <= (D))                            \
+        RUN(T, D, (tensor) && sizeof(T) == 2); \
+    else
+#define ATTN_BY_TYPE(type, d, RUN) \
+    RTC_BY_TYPE(type, T, RTC_ATTN_HEADS(ATTN_HEAD, T, d, RUN) abort())
 
 #endif

@@ -5,11 +5,11 @@
  * of rows, and for the gradient of fewer key heads dk and dv of every query head; that is what
  * cuDNN 9.19 wants for sm_90. A plan that wants more isn't used.
  */
+#include "attention_tile.h"
 #include "scratch.h"
 
 enum {
-    MOST_D = 256,     /* largest head that fits into shared memory */
-    MOST_D_DNN = 128, /* and that cuDNN's gradients are made for everywhere */
+    MOST_D_DNN = 128, /* largest head that cuDNN's gradients are made for everywhere */
     PIECE = 8,        /* elements that are loaded at once */
     SPARE = 1 << 20
 };
@@ -54,10 +54,25 @@ rtc_dnn_layout(const rt_attn *a, bool grad)
 }
 
 int64_t
+rtc_attention_shared(const rt_attn *a, bool grad)
+{
+    size_t size = a->type == RT_F32 ? sizeof(float) : sizeof(rt_bf16);
+    int side;
+#define HEAD(D, tensor, x)                                  \
+    side = RTC_ATTN_SIDE((tensor) && size == 2);            \
+    if (a->d <= (D))                                        \
+        return grad ? (int64_t)RTC_ATTN_GRAD(side, D, size) \
+                    : (int64_t)RTC_ATTN_FORWARD(side, D, size);
+    RTC_ATTN_HEADS(HEAD, 0)
+#undef HEAD
+    return -1;
+}
+
+int64_t
 rtc_attention_scratch(const rt_attn *a, int threads)
 {
     (void)threads;
-    if (a->d > MOST_D)
+    if (rtc_attention_shared(a, false) < 0)
         return -1;
     return rtc_dnn_serves(a) ? rtc_dnn_layout(a, false).bytes : 0;
 }
@@ -67,7 +82,7 @@ int64_t
 rtc_attention_grad_scratch(const rt_attn *a, int threads)
 {
     (void)threads;
-    if (a->d > MOST_D)
+    if (rtc_attention_shared(a, true) < 0)
         return -1;
     return rtc_dnn_serves(a) ? rtc_dnn_layout(a, true).bytes
                              : a->batch * a->seq * a->heads * (int64_t)sizeof(float);

@@ -177,6 +177,7 @@ rtc_colsum_scratch(int64_t rows, int64_t cols, int threads)
 const rt_scratch rt_cuda_scratch = {.gemm = rtc_gemm_scratch,
                                     .attention = rtc_attention_scratch,
                                     .attention_grad = rtc_attention_grad_scratch,
+                                    .attention_shared = rtc_attention_shared,
                                     .head_ce = rtc_head_ce_scratch,
                                     .embed_grad = rtc_embed_grad_scratch,
                                     .colsum = rtc_colsum_scratch,

@@ -47,6 +47,8 @@ int64_t rtc_norm_groups(int64_t rows);
 int64_t rtc_layernorm_dwb_scratch(int64_t rows, int64_t cols, int threads);
 int64_t rtc_rmsnorm_dw_scratch(int64_t rows, int64_t cols, int threads);
 
+/* Shared memory of a block of our own kernels; -1: no kernel takes such heads. */
+int64_t rtc_attention_shared(const rt_attn *, bool grad);
 int64_t rtc_attention_scratch(const rt_attn *, int threads);
 int64_t rtc_attention_grad_scratch(const rt_attn *, int threads);
 /* Scratch of an attention by cuDNN: offsets in bytes. */

@@ -378,6 +378,8 @@ typedef struct rt_scratch {
     int64_t (*gemm)(const rt_gemm_desc *, int threads);
     int64_t (*attention)(const rt_attn *, int threads);
     int64_t (*attention_grad)(const rt_attn *, int threads);
+    /* Shared memory of a block of threads. NULL: a target without. */
+    int64_t (*attention_shared)(const rt_attn *, bool grad);
     int64_t (*head_ce)(const rt_head *, bool grad,
                        int threads); /* logits of one chunk too */
     int64_t (*embed_grad)(int64_t rows, int64_t h, int64_t v, int threads);

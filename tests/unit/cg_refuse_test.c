@@ -143,6 +143,62 @@ TEST(heads_that_no_kernel_of_the_target_takes_are_refused)
 #undef WIDE
 }
 
+/* Is it planned for a card? */
+static bool
+fits_card(const char *text, const char *card, const char *want)
+{
+    rig r;
+    rig_open(&r, text);
+    r.cfg.target = "cuda";
+    r.cfg.threads = 0;
+    r.cfg.cuda_arch = card;
+    bool ok = plan_with(&r, cg_target(r.s.ctx));
+    if (!ok && !said_has(&r.s, want))
+        printf("%s\n", said_text(&r.s));
+    CHECK(ok || (said_has(&r.s, want) && r.s.ctx->nerror == 1));
+    rig_close(&r);
+    return ok;
+}
+
+TEST(attention_that_a_card_has_too_little_shared_memory_for_is_refused)
+{
+#define OF(type, d, body)                                          \
+    MODULE("param $q : " type "[2,5," d "] frozen unit=0 normal\n" \
+           "param $l : f32[2,1,5] frozen unit=0 normal",           \
+           body)
+#define ONE(type, d, n)                                                   \
+    "  %y" n ", %m" n " = attention $q, $q, $q {heads=1, kv_heads=1, "    \
+    "head_dim=" d ", scale=1} : " type "[2,5," d "], f32[2,1,5] !\"/h." n \
+    "/Softmax\"\n"
+#define FORWARD(type, d) \
+    OF(type, d, ONE(type, d, "0") ONE(type, d, "1") "  ret %y0, %y1")
+#define GRAD(type, d)                                                                \
+    OF(type, d,                                                                      \
+       "  %a, %b, %c = attention_grad $q, $q, $q, $q, $q, $l {heads=1, "             \
+       "kv_heads=1, head_dim=" d ", scale=1} : " type "[2,5," d "], " type "[2,5," d \
+       "], " type "[2,5," d "] !\"/g/Softmax\"\n  ret %a, %b, %c")
+    static const char out[] =
+        "; --bf16 takes 53376; --cuda-arch sm_80, sm_90, sm_100, sm_103 have enough; "
+        "--target cpu has no such limit";
+    CHECK(
+        !fits_card(FORWARD("f32", "256"), "sm_89",
+                   "/h.0/Softmax: error: attention can not be lowered to the cuda "
+                   "target: with heads of 256 columns in fp32 it takes 104576 bytes "
+                   "of shared memory of a block, and sm_89 (L40, RTX 40) has 101376"));
+    CHECK(!fits_card(FORWARD("f32", "129"), "sm_120", out));
+    CHECK(!fits_card(GRAD("f32", "192"), "sm_86", "/g/Softmax: error: attention_grad"));
+    CHECK(!fits_card(GRAD("f32", "192"), "sm_89", "142848 bytes"));
+    CHECK(fits_card(GRAD("f32", "256"), "sm_90", ""));
+    CHECK(fits_card(GRAD("f32", "256"), "sm_80", ""));
+    CHECK(fits_card(GRAD("f32", "128"), "sm_89", ""));
+    CHECK(fits_card(GRAD("bf16", "256"), "sm_89", ""));
+    CHECK(fits_card(FORWARD("bf16", "128"), "sm_89", ""));
+#undef GRAD
+#undef FORWARD
+#undef ONE
+#undef OF
+}
+
 /* Options that are of use for one target mean it; else a device and a toolkit do. */
 TEST(the_target_is_chosen_and_the_reason_said)
 {
