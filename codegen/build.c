@@ -5,13 +5,13 @@
  * to src/build.log, which stays if one fails.
  * No shell is involved, so names of folders may hold anything.
  */
+#include "../ir/process.h"
 #include "cg_int.h"
 #include "clang_check.h"
 #include "cuda_limits.h"
 #include "toolkit.h"
 
 #include <errno.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,8 +32,6 @@ typedef struct job { /* a compiler that runs */
     FILE *log;
     const char *said; /* when it has ended: what it wrote */
 } job;
-
-extern char **environ;
 
 /* Flags of the C compiler. A trainer for a GPU is often made on another machine than it runs
  * on, and its C does nothing but call: it is for any processor. */
@@ -66,7 +64,6 @@ add_word(ef_arena *a, words *w, const char *word)
 static bool
 start(ef_ctx *ctx, job *j, const char *what, words *w)
 {
-    posix_spawn_file_actions_t to;
     ef_push(ctx->arena, *w, (char *)NULL);
     *j = (job){.what = what, .log = tmpfile()};
     if (!j->log)
@@ -77,11 +74,7 @@ start(ef_ctx *ctx, job *j, const char *what, words *w)
         fprintf(j->log, "%s%s", i ? " " : "", w->at[i]);
     fprintf(j->log, "\n");
     fflush(j->log);
-    posix_spawn_file_actions_init(&to);
-    posix_spawn_file_actions_adddup2(&to, fileno(j->log), 1);
-    posix_spawn_file_actions_adddup2(&to, fileno(j->log), 2);
-    int why = posix_spawnp(&j->pid, w->at[0], &to, NULL, w->at, environ);
-    posix_spawn_file_actions_destroy(&to);
+    int why = ef_start(&j->pid, w->at, fileno(j->log));
     if (!why)
         return true;
     ef_error(ctx, NULL, E_CG_BUILD,
@@ -114,9 +107,7 @@ collect(ef_ctx *ctx, job *j, FILE *log)
 static bool
 finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
 {
-    int status = 0;
-    while (waitpid(j->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    int status = ef_wait(j->pid);
     collect(ctx, j, log);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
@@ -125,8 +116,6 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
                  ? ef_printf(ctx->arena, "the compiler was ended by signal %d at %s",
                              WTERMSIG(status), j->what)
                  : ef_printf(ctx->arena, "the compiler refused %s", j->what));
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
-        return false; /* so was efficc, then, and nothing stays */
     const char *text = j->said;
     for (int i = 0; i < LINES_SHOWN && *text; i++) {
         size_t n = strcspn(text, "\n");

@@ -7,20 +7,17 @@
  * interpreter computes them in fp32, against differences of its losses.
  */
 #include "cmd_verify.h"
+#include "../ir/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SHOWN = 10, LOG_BYTES = 1 << 20, TREE_FDS = 16 };
-
-extern char **environ;
+enum { SHOWN = 10, LOG_BYTES = 1 << 20 };
 
 typedef struct verify {
     ef_ctx *ctx;
@@ -79,18 +76,15 @@ train(ef_ctx *ctx, const char *dir)
                     "--record-step",
                     ef_printf(a, "%s/record", dir),
                     NULL};
-    posix_spawn_file_actions_t to;
     pid_t pid;
-    int status = 0;
-    posix_spawn_file_actions_init(&to);
-    posix_spawn_file_actions_addopen(&to, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    posix_spawn_file_actions_adddup2(&to, 1, 2);
-    int why = posix_spawn(&pid, argv[0], &to, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&to);
+    int said = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (said < 0)
+        return ef_error(ctx, NULL, E_FILE, log, strerror(errno));
+    int why = ef_start(&pid, argv, said);
+    close(said);
     if (why)
         return ef_error(ctx, NULL, E_FILE, argv[0], strerror(why));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    int status = ef_wait(pid);
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return true;
     ef_error(ctx, NULL, E_FILE, argv[0], "the trainer failed");
@@ -203,13 +197,6 @@ one_precision(verify *x, const pass_target *target)
 
 /* ---- the command ---- */
 
-static int
-remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 /* In fp32 and, where the machine multiplies in it, in bf16; or as the options say. */
 static bool
 all_precisions(verify *x)
@@ -255,8 +242,10 @@ run(verify *x)
         return 1;
     }
     x->dir = dir;
+    ef_unfinished(dir);
     bool ok = all_precisions(x);
-    nftw(dir, remove_entry, TREE_FDS, FTW_DEPTH | FTW_PHYS);
+    ef_unfinished(NULL);
+    ef_remove_tree(dir);
     if (ok)
         puts(x->bad ? "verify: WRONG" : "verify: all agree");
     return ok && !x->bad ? 0 : 1;

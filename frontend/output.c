@@ -5,19 +5,19 @@
  */
 #include "output_int.h"
 
+#include "../ir/process.h"
+
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PLAN_BYTES_MAX = 1 << 26, TREE_FDS = 16 };
+enum { PLAN_BYTES_MAX = 1 << 26 };
 
 struct fe_output {
     ef_ctx *ctx;
@@ -28,36 +28,6 @@ struct fe_output {
 /* What efficc writes: all that is removed of an older build. */
 static const char *const own[] = {"trainer",       "plan.json", "base.safetensors",
                                   "template.onnx", "src",       "template.json"};
-
-static char *unfinished; /* for exit(): the temporary folder, or NULL */
-static volatile sig_atomic_t interrupted;
-
-static int
-remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static void
-remove_tree(const char *path)
-{
-    nftw(path, remove_entry, TREE_FDS, FTW_DEPTH | FTW_PHYS);
-}
-
-static void
-remove_unfinished(void)
-{
-    if (unfinished)
-        remove_tree(unfinished);
-    unfinished = NULL;
-}
-
-static void
-on_signal(int signal)
-{
-    interrupted = signal;
-}
 
 static bool
 fault(fe_output *o, const char *text)
@@ -162,23 +132,17 @@ make_parents(ef_ctx *ctx, const char *path)
 bool
 fe_output_begin(fe_output *o)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     char *temp = ef_printf(o->ctx->arena, "%s.XXXXXX", o->dir);
     make_parents(o->ctx, o->dir);
-    if (!mkdtemp(temp))
+    ef_hold_signals(true);
+    o->temp = mkdtemp(temp);
+    ef_unfinished(o->temp);
+    ef_hold_signals(false);
+    if (!o->temp)
         return fault(o, strerror(errno));
-    interrupted = 0;
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
-    o->temp = unfinished = temp;
-    atexit(remove_unfinished);
-    for (size_t i = 0; i < EF_COUNT(signals); i++) {
-        struct sigaction old, new = {.sa_handler = on_signal};
-        sigaction(signals[i], NULL, &old);
-        if (old.sa_handler != SIG_IGN) /* as nohup wants it */
-            sigaction(signals[i], &new, NULL);
-    }
     return true;
 }
 
@@ -227,24 +191,34 @@ swap_in(const char *temp, const char *dir, const char *aside)
     return !rename(dir, aside) && !rename(temp, dir) && !rename(aside, temp);
 }
 
-bool
-fe_output_commit(fe_output *o)
+/* Afterwards the temporary folder, if there still is one, is the older build. */
+static bool
+put_in_place(fe_output *o)
 {
-    if (interrupted)
-        return fault(o, "interrupted; nothing was written");
     const char *aside = ef_printf(o->ctx->arena, "%s.old", o->temp);
     if (!swap_in(o->temp, o->dir, aside))
         return fault(o, strerror(errno));
-    unfinished = NULL; /* from here on temp is the older build, if there was one */
-    if (!access(o->temp, F_OK)) {
-        if (!move_foreign(o, o->temp, o->dir)) {
-            fault(o, "some files of the older folder could not be moved");
-            ef_note(o->ctx, "they are in %s", o->temp);
-            o->temp = NULL;
-            return false;
-        }
-        remove_tree(o->temp);
+    ef_unfinished(NULL);
+    if (access(o->temp, F_OK))
+        return true;
+    if (move_foreign(o, o->temp, o->dir)) {
+        ef_remove_tree(o->temp);
+        return true;
     }
+    fault(o, "some files of the older folder could not be moved");
+    ef_note(o->ctx, "they are in %s", o->temp);
+    o->temp = NULL;
+    return false;
+}
+
+bool
+fe_output_commit(fe_output *o)
+{
+    ef_hold_signals(true); /* a user's files are in two places */
+    bool ok = put_in_place(o);
+    ef_hold_signals(false);
+    if (!ok)
+        return false;
     o->temp = NULL;
     if (o->ctx->cfg->build)
         ef_report(o->ctx, "trainer: %s/trainer", o->dir);
@@ -257,12 +231,9 @@ fe_output_commit(fe_output *o)
 void
 fe_output_keep(fe_output *o)
 {
-    if (interrupted) {
-        fault(o, "interrupted; nothing was written");
-        return;
-    }
     ef_note(o->ctx, "the sources stay in %s", o->temp);
-    o->temp = unfinished = NULL;
+    o->temp = NULL;
+    ef_unfinished(NULL);
 }
 
 void
@@ -270,6 +241,7 @@ fe_output_close(fe_output *o)
 {
     if (!o || !o->temp)
         return;
-    remove_unfinished();
+    ef_unfinished(NULL);
+    ef_remove_tree(o->temp);
     o->temp = NULL;
 }
