@@ -34,14 +34,20 @@ part(int64_t *bytes, int64_t n)
     return at;
 }
 
+int64_t
+rtc_dnn_row(int64_t batch)
+{
+    return (batch + 2) / 2 * 2;
+}
+
 rtc_dnn_space
 rtc_dnn_layout(const rt_attn *a, bool grad)
 {
     rtc_dnn_space s = {0};
     int64_t rows = a->batch * a->seq, heads = rows * a->heads, f = sizeof(float);
     s.lengths = part(&s.bytes, a->batch * (int64_t)sizeof(int32_t));
-    s.offsets =
-        part(&s.bytes, RTC_DNN_OFFSETS * (a->batch + 1) * (int64_t)sizeof(int64_t));
+    s.offsets = part(&s.bytes, RTC_DNN_OFFSETS * rtc_dnn_row(a->batch) *
+                                   (int64_t)sizeof(int64_t));
     s.bias = part(&s.bytes, rows * f);
     if (grad) {
         s.lse = part(&s.bytes, heads * f);

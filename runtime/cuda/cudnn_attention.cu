@@ -29,13 +29,14 @@ typedef struct row_steps { /* elements from one row to the next, by RTC_DNN_OFFS
     int64_t n[RTC_DNN_OFFSETS];
 } row_steps;
 
+/* to: rows of rtc_dnn_row() offsets. */
 static __global__ void
 place_samples(int32_t *lengths, int64_t *to, const int64_t *offsets, int64_t batch,
-              row_steps step)
+              int64_t row, row_steps step)
 {
     for (int64_t b = threadIdx.x; b <= batch; b += blockDim.x) {
         for (int i = 0; i < RTC_DNN_OFFSETS; i++)
-            to[i * (batch + 1) + b] = offsets[b] * step.n[i];
+            to[i * row + b] = offsets[b] * step.n[i];
         if (b < batch)
             lengths[b] = (int32_t)(offsets[b + 1] - offsets[b]);
     }
@@ -175,7 +176,7 @@ begin(rt_stream *s, const rtc_attn_call *c, const rtc_dnn_space *space, void *at
         RT_LAUNCH(place_samples, dim3(1), dim3(THREADS), 0, s->stream,
                   (int32_t *)(scratch + space->lengths),
                   (int64_t *)(scratch + space->offsets), c->at.offsets, a->batch,
-                  steps);
+                  rtc_dnn_row(a->batch), steps);
     }
     if (!c->at.mask)
         return;
@@ -203,8 +204,8 @@ rtc_dnn_enqueue(rt_stream *s, const rtc_attn_plan *p, const rtc_attn_call *c)
     at[DNN_SCALE] = &scale, at[DNN_NONE] = &none, at[DNN_ONE] = &one;
     at[DNN_BIAS] = scratch + space.bias, at[DNN_LENGTH] = scratch + space.lengths;
     for (int i = 0; i < RTC_DNN_OFFSETS; i++)
-        at[DNN_OFF_Q + i] =
-            scratch + space.offsets + i * (a->batch + 1) * (int64_t)sizeof(int64_t);
+        at[DNN_OFF_Q + i] = scratch + space.offsets +
+                            i * rtc_dnn_row(a->batch) * (int64_t)sizeof(int64_t);
     if (c->dq) {
         at[DNN_DQ] = moved(c->dq, a->qo), at[DNN_DK] = moved(c->dk, a->ko);
         at[DNN_DV] = moved(c->dv, a->vo), at[DNN_DY] = (void *)c->dy;
@@ -236,7 +237,8 @@ serves(const rtc_attn_call *c)
     const rt_attn *a = &c->a;
     return rtc_dnn_serves(a) && c->at.rows <= a->batch * a->seq && c->scratch &&
            aligned(c->q) && aligned(c->k) && aligned(c->v) && aligned(c->y) &&
-           aligned(c->dy) && aligned(c->dq) && aligned(c->dk) && aligned(c->dv);
+           aligned(c->lse) && aligned(c->dy) && aligned(c->dq) && aligned(c->dk) &&
+           aligned(c->dv);
 }
 
 static rtc_dnn_shape

@@ -55,13 +55,15 @@ int64_t rtc_attention_grad_scratch(const rt_attn *, int threads);
 enum { RTC_DNN_OFFSETS = 5 }; /* of q, k, v, y, lse */
 typedef struct rtc_dnn_space {
     int64_t lengths;         /* int32 [batch] */
-    int64_t offsets;         /* int64 [RTC_DNN_OFFSETS, batch + 1] */
+    int64_t offsets;         /* int64 [RTC_DNN_OFFSETS, rtc_dnn_row()] */
     int64_t bias;            /* float [batch, seq] */
     int64_t lse, delta;      /* float [batch, heads, seq] */
     int64_t sum_dq;          /* float [batch, heads, seq, d] */
     int64_t workspace, most; /* of cuDNN, and its bytes */
     int64_t bytes;
 } rtc_dnn_space;
+/* Numbers in a row of offsets: of batch + 1, and each begins on 16 bytes as cuDNN is told. */
+int64_t rtc_dnn_row(int64_t batch);
 /* Has cuDNN attention of this kind? */
 bool rtc_dnn_serves(const rt_attn *);
 rtc_dnn_space rtc_dnn_layout(const rt_attn *, bool grad);

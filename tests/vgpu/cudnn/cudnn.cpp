@@ -3,7 +3,8 @@
 // A plan is its graph, and running it is doing one operation after the other in doubles, with the
 // whole matrix of scores, rounded where a tensor has a low type. So a graph that says something
 // else than attention, wrong strides, offsets or pointers give wrong numbers. VGPU_CUDNN=old: the
-// library says that it is an old version; refuse: it has no engine; wrong: results are too large.
+// library says that it is an old version; refuse: it has no engine; wrong: results are too large; add:
+// sums of dq are added to what was there. A pointer is as aligned as its tensor says, or refused.
 #include "runtime/cuda/cudnn_api.h"
 #include "../rig/vgpu_types.h"
 
@@ -209,7 +210,9 @@ write(Run &r, const Descriptor *d, const Values &x)
     char *p = (char *)r.at.at(t.uid);
     for (int64_t i = 0; i < t.count(); i++) {
         int64_t k = t.place(r, i);
-        if (k >= 0 && t.type == DNN_DATA_FLOAT)
+        if (k >= 0 && t.uid == DNN_SUM_DQ && behaves("add"))
+            ((float *)p)[k] += (float)x[i];
+        else if (k >= 0 && t.type == DNN_DATA_FLOAT)
             ((float *)p)[k] = (float)x[i];
         else if (k >= 0)
             ((uint16_t *)p)[k] = low_bits(x[i] * by, t.type);
@@ -347,6 +350,7 @@ execute(void *data)
     }
 }
 
+std::map<int64_t, int64_t> alignment; // of pointers, by uid, as tensors say it
 cudaStream_t current;
 std::vector<std::unique_ptr<Run>> runs;
 
@@ -408,6 +412,9 @@ cudnnBackendFinalize(void *d)
     if (x->type == DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
         !x->part(DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))
         return BAD;
+    if (x->type == DNN_BACKEND_TENSOR_DESCRIPTOR)
+        alignment[x->get<int64_t>(DNN_ATTR_TENSOR_UNIQUE_ID)] =
+            x->get<int64_t>(DNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1);
     x->final = true;
     return GOOD;
 }
@@ -454,6 +461,8 @@ cudnnBackendExecute(void *, void *plan, void *pack)
     std::unique_ptr<Run> r(new Run);
     r->graph = config->config;
     for (size_t i = 0; i < uid.size(); i++) {
+        if ((uintptr_t)at[i] % (uintptr_t)alignment.at(uid[i]))
+            return BAD;
         r->at[uid[i]] = at[i];
         if (uid[i] >= DNN_SCALE && uid[i] <= DNN_ONE)
             r->scalar[uid[i]] = (double)*(const float *)at[i];

@@ -16,6 +16,7 @@ static const shape shapes[] = {
     {{3, 30, 2, 2, 8, false, true, 3, .cap = 0}, false},
     {{3, 30, 2, 1, 8, true, false, 3, .cap = 0}, false},
     {{5, 40, 2, 2, 16, true, true, 0, .cap = 0}, true},
+    {{4, 40, 2, 2, 16, true, true, 0, .cap = 0}, true}, /* 5 offsets in a row */
     {{5, 33, 4, 2, 24, false, false, 0, .cap = 0}, true},
     {{5, 66, 3, 3, 8, true, true, 0, .interleaved = true}, true},
     {{5, 40, 2, 2, 16, true, true, 2, .cap = 0}, true},
@@ -180,4 +181,23 @@ TEST(our_own_kernels_do_the_rest)
         CHECK(!memcmp(got.dq, want.dq, (size_t)(w.rows * w.a.ldq * SIZE)));
         kt_done();
     }
+}
+
+/* A cuDNN that wants its sums of dq to be zeros: they are not, in a program, so it isn't right. */
+TEST(a_gradient_that_wants_zeros_is_not_used)
+{
+    char text[300];
+    work w = work_of(&shapes[0], RT_BF16);
+    setenv("EFFICC_CUDNN", "0", 1);
+    results want = run(&w, &shapes[0], RT_BF16, text, sizeof text);
+    unsetenv("EFFICC_CUDNN");
+    memset(w.scratch_grad, 0, (size_t)kt_scratch.attention_grad(&w.a, 1));
+    setenv("VGPU_CUDNN", "add", 1);
+    results got = run(&w, &shapes[0], RT_BF16, text, sizeof text);
+    unsetenv("VGPU_CUDNN");
+    if (!strstr(text, "virtual"))
+        SKIP("NVIDIA's cuDNN is always right");
+    CHECK(strstr(text, "attention by cuDNN 9.19 and own kernels") != NULL);
+    check_same(&w, &got, &want, RT_BF16);
+    kt_done();
 }
