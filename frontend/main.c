@@ -79,7 +79,7 @@ write_output(ef_ctx *ctx, ir_module *m, fe_model *model, const pass_target *targ
         return false;
     if (cg_build(ctx, dir))
         return true;
-    fe_output_keep(out); /* for a look at the sources or log that it named */
+    fe_output_keep(out);
     return false;
 }
 

@@ -26,8 +26,12 @@ struct fe_output {
 };
 
 /* What efficc writes: all that is removed of an older build. */
-static const char *const own[] = {"trainer",       "plan.json", "base.safetensors",
-                                  "template.onnx", "src",       "template.json"};
+static const struct {
+    const char *name;
+    bool tells; /* what went wrong; small, whatever the model */
+} own[] = {{"trainer", false},       {"base.safetensors", false},
+           {"template.onnx", false}, {"template.json", false},
+           {"plan.json", true},      {"src", true}};
 
 static bool
 fault(fe_output *o, const char *text)
@@ -156,7 +160,7 @@ static bool
 is_own(const char *name)
 {
     for (size_t i = 0; i < EF_COUNT(own); i++)
-        if (!strcmp(name, own[i]))
+        if (!strcmp(name, own[i].name))
             return true;
     return !strcmp(name, ".") || !strcmp(name, "..");
 }
@@ -228,12 +232,27 @@ fe_output_commit(fe_output *o)
     return true;
 }
 
+/* Did a compiler say something, or is it a fault of our own? */
+static bool
+is_worth_a_look(const fe_output *o)
+{
+    struct stat st;
+    const char *log = ef_printf(o->ctx->arena, "%s/src/build.log", o->temp);
+    return o->ctx->nbug || (!stat(log, &st) && st.st_size > 0);
+}
+
 void
 fe_output_keep(fe_output *o)
 {
-    ef_note(o->ctx, "the sources stay in %s", o->temp);
-    o->temp = NULL;
+    if (!is_worth_a_look(o))
+        return;
+    for (size_t i = 0; i < EF_COUNT(own); i++)
+        if (!own[i].tells)
+            ef_remove_tree(ef_printf(o->ctx->arena, "%s/%s", o->temp, own[i].name));
+    ef_note(o->ctx, "the sources stay in %s, for a look or a report, without weights",
+            o->temp);
     ef_unfinished(NULL);
+    o->temp = NULL;
 }
 
 void

@@ -15,7 +15,8 @@ const char *fe_output_dir(const fe_output *); /* the temporary folder */
 /* Puts the temporary folder in its place and says where the trainer lies. false: said
  * why. */
 bool fe_output_commit(fe_output *);
-/* Lets the temporary folder stay where it is, and says so. */
+/* After a build that failed: where a compiler said something, or the fault is our own, lets the
+ * sources and plan.json stay where they are, and says so; weights do not. */
 void fe_output_keep(fe_output *);
 /* Removes what a failure left; NULL is fine. The same happens at exit(). */
 void fe_output_close(fe_output *);

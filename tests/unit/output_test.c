@@ -148,6 +148,42 @@ TEST(an_interrupt_leaves_nothing)
     end();
 }
 
+/* A build that failed, when the log held the text. */
+static const char *
+failed(const char *log)
+{
+    static const char *const name[] = {"src/build.log", "src/step.c", "plan.json",
+                                       "base.safetensors", "template.onnx"};
+    fe_output *o = fe_output_open(ctx);
+    NEED(o && fe_output_begin(o));
+    const char *dir = fe_output_dir(o);
+    NEED(!mkdir(ef_printf(ctx->arena, "%s/src", dir), 0700));
+    for (int i = 0; i < 5; i++)
+        write_file(ef_printf(ctx->arena, "%s/%s", dir, name[i]), i ? "x" : log);
+    fe_output_keep(o);
+    fe_output_close(o);
+    fflush(ctx->diag);
+    return dir;
+}
+
+TEST(what_a_compiler_refused_stays_without_weights)
+{
+    begin();
+    CHECK(build("one"));
+    failed("");
+    CHECK(entries() == 1);
+    const char *dir = failed("cc: no such flag");
+    CHECK(entries() == 2 && strstr(said, dir) && strstr(said, "without weights"));
+    CHECK(has(ef_printf(ctx->arena, "%s/src/step.c", dir), "x"));
+    CHECK(has(ef_printf(ctx->arena, "%s/plan.json", dir), "x"));
+    CHECK(access(ef_printf(ctx->arena, "%s/base.safetensors", dir), F_OK));
+    CHECK(access(ef_printf(ctx->arena, "%s/template.onnx", dir), F_OK));
+    ctx->nbug = 1;
+    failed("");
+    CHECK(entries() == 3 && has("out/trainer", "one"));
+    end();
+}
+
 TEST(folders_of_others_are_left_alone)
 {
     begin();
