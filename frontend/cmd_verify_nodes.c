@@ -70,6 +70,7 @@ adds_up(const ir_op *op)
     case IR_OP_rmsnorm_dw:
     case IR_OP_rotary:
     case IR_OP_rotary2:
+    case IR_OP_attention_grad:
     case IR_OP_add:
     case IR_OP_sub:
         return true;
@@ -142,6 +143,20 @@ verify_judge(verify_row *row, ir_dtype t, const double *got, const double *want,
     }
 }
 
+/* What stands for element x of operand i where sizes add up. The gradient of scores is the
+ * weights times (dp - rowsum(dy y)), zero where a row has one key: so y is turned over. What
+ * the weights come from stays as it is, v too if it is one value with q and k. */
+static double
+size_of_term(const ir_op *op, int i, double x)
+{
+    enum { DY, Q, V = 3, Y };
+    if (op->code != IR_OP_attention_grad || i == DY)
+        return fabs(x);
+    if (i == Y)
+        return -fabs(x);
+    return i == V && op->arg[V] != op->arg[Q] ? fabs(x) : x;
+}
+
 /* The largest size of what op adds up for result k. */
 static bool
 size_of_terms(check *c, const ir_op *op, int k, double *size)
@@ -157,7 +172,7 @@ size_of_terms(check *c, const ir_op *op, int k, double *size)
         int64_t n = ir_type_count(from->type);
         *t = (ir_tensor){from->type, EF_NEWN(abs.arena, double, n + 1)};
         for (int64_t j = 0; j < n; j++)
-            t->data[j] = fabs(from->data[j]);
+            t->data[j] = size_of_term(op, i, from->data[j]);
         ef_map_set(abs.arena, &abs.of, op->arg[i], t);
     }
     bool ok = ir_interp_op(op, &abs);

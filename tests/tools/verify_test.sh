@@ -69,8 +69,8 @@ END
 chmod +x "$dir/spoiling-cc"
 export SPOIL=$dir WRAP= EDIT=
 
-sound() { # name, options
-    "$efficc" verify "$cases/$1/model.onnx" --batch 4 --seq 16 ${2-} >"$dir/said" 2>&1
+sound() { # name, options, tokens of a row
+    "$efficc" verify "$cases/$1/model.onnx" --batch 4 --seq "${3-16}" ${2-} >"$dir/said" 2>&1
     result $? "$1 ${2-}: exit code $?" && tail -1 "$dir/said" | grep -q '^verify: all agree' || cat "$dir/said"
 }
 
@@ -90,6 +90,7 @@ planted() { # macro, function, pattern
 
 sound gpt2-legacy17
 sound bert-legacy17 "--fp32 --no-unpad --no-build"
+sound bert-legacy17 "--fp32" 1 # gradients of queries and keys are what rounding leaves of a difference
 sound llama-tied-dynamo "--bf16 --lora-r 4 --dropout 0.1"
 planted NORM_GRAD rt_norm_grad 'norm_grad (.*h.1/ln_2'
 planted EMBED_GRAD rt_embed_grad 'embed_grad'
