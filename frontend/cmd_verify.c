@@ -17,13 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SHOWN = 10, LOG_BYTES = 1 << 20 };
+enum { LINES = 10, LOG_BYTES = 1 << 20 };
 
 typedef struct verify {
     ef_ctx *ctx;
     ef_config cfg;
     const char *dir;
-    int bad; /* results and slopes beyond what is allowed */
+    cJSON *json; /* NULL: text is wanted */
+    int bad;     /* results and slopes beyond what is allowed */
 } verify;
 
 /* ---- a trainer and its record ---- */
@@ -43,7 +44,7 @@ show_log(ef_ctx *ctx, const char *path)
     size_t n = 0;
     const char *text = ef_read_file(ctx->arena, path, LOG_BYTES, &n), *end = text + n;
     for (int lines = 0; text && end > text; end--)
-        if (end[-1] == '\n' && ++lines > SHOWN)
+        if (end[-1] == '\n' && ++lines > LINES)
             break;
     text = text ? end : NULL;
     while (text && *text) {
@@ -94,60 +95,22 @@ train(ef_ctx *ctx, const char *dir)
 
 /* ---- one precision ---- */
 
-static void
-show_rows(const verify_rows *rows)
-{
-    printf("%12s %10s %10s  result\n", "ulp", "relative", "allowed");
-    for (int i = 0; i < rows->n && i < SHOWN; i++) {
-        const verify_row *r = &rows->at[i];
-        static const char *const phase[] = {"forward", "backward", "update"};
-        const ir_module *m = r->op->block->func->module;
-        printf("%12.3g %10.2e %10.2e  %s%%%s = %s", r->ulp, r->error, r->allowed,
-               r->error <= r->allowed ? "" : "WRONG ", r->name,
-               ir_ops[r->op->code].name);
-        if (r->op->loc)
-            printf(" (%s)", r->op->loc);
-        printf(", %s %s: [%lld] is %.9g, not %.9g\n", m->units.at[r->op->block->unit],
-               phase[r->op->block->phase], (long long)r->at, r->got, r->want);
-    }
-}
-
-static void
-show_slopes(const slopes *s)
-{
-    for (int i = 0; i < s->n; i++) {
-        const slope *w = &s->at[i];
-        if (w->bad || !i)
-            printf("%-11s %s: gradient %.9g, difference %.9g, relative error %.2e%s\n",
-                   i ? "" : "slopes", w->unit ? w->unit : "all trained", w->gradient,
-                   w->difference, w->error, w->bad ? " WRONG" : "");
-    }
-    printf("%-11s %d directions, %d wrong", "", s->n, s->bad);
-    if (s->left)
-        printf("; %d units left out for want of time", s->left);
-    puts("");
-}
-
 static bool
 check(verify *x, ir_module *m, const char *dir, const char *name)
 {
     record r = {.ctx = x->ctx, .arena = ef_arena_new()};
-    ir_env env = {.arena = r.arena, .seed = 42};
+    ir_env env = {.arena = ef_arena_new(), .seed = 42};
     verify_rows rows = {0};
     slopes s = {0};
-    bool ok = verify_read_record(&r, ef_printf(r.arena, "%s/record", dir)) &&
+    bool ok = verify_open_record(&r, ef_printf(r.arena, "%s/record", dir)) &&
               verify_nodes(m, &r, &env, &rows);
-    if (ok) {
-        printf("%-11s %d results, %d beyond what is allowed; the worst:\n", name,
-               rows.n, rows.bad);
-        show_rows(&rows);
-    }
-    if (ok && x->ctx->cfg->fp32) {
+    ef_arena_free(env.arena); /* the slopes need as much again */
+    if (ok && x->ctx->cfg->fp32)
         ok = verify_slopes(m, &r, &s);
-        if (ok)
-            show_slopes(&s);
-    }
+    if (ok)
+        verify_show(x->json, name, &rows, &s);
     x->bad += rows.bad + s.bad + !rows.n;
+    verify_close_record(&r);
     ef_arena_free(r.arena);
     return ok;
 }
@@ -247,7 +210,7 @@ run(verify *x)
     ef_unfinished(NULL);
     ef_remove_tree(dir);
     if (ok)
-        puts(x->bad ? "verify: WRONG" : "verify: all agree");
+        verify_show_all(x->json, !x->bad);
     return ok && !x->bad ? 0 : 1;
 }
 
@@ -257,8 +220,11 @@ cmd_verify(ef_ctx *ctx, const cmd_args *args)
     const ef_config *before = ctx->cfg;
     verify x = {.ctx = ctx};
     int code = cmd_compiler_options(ctx, args, &x.cfg);
-    if (code < 0)
+    if (code < 0) {
+        x.json = cmd_flag(args, "json") ? cJSON_CreateObject() : NULL;
         code = run(&x);
+        cJSON_Delete(x.json);
+    }
     ctx->cfg = before;
     return code;
 }

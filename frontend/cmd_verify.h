@@ -3,7 +3,7 @@
  * cmd_verify.c compiles and trains two steps, cmd_verify_data.c writes what is trained on,
  * cmd_verify_record.c reads what the trainer recorded (runtime/host/record.c),
  * cmd_verify_nodes.c holds every result against the interpreter, and cmd_verify_slope.c the
- * interpreter's gradients against differences of its losses.
+ * interpreter's gradients against differences of its losses; cmd_verify_show.c tells.
  */
 #ifndef EFFICC_CMD_VERIFY_H
 #define EFFICC_CMD_VERIFY_H
@@ -11,26 +11,33 @@
 #include "../codegen/cg.h"
 #include "cmd.h"
 
+#include <cjson/cJSON.h>
+
 /* ---- cmd_verify_data.c ---- */
 /* Rows for two steps of the module's task, as JSONL. false: said why. */
 bool verify_write_data(const ir_module *, const char *path);
 
 /* ---- cmd_verify_record.c ---- */
 typedef struct record_tensor {
-    int rank;
+    int rank, word; /* word: of the format's types */
     int64_t dim[IR_MAX_RANK], n;
-    double *data;
+    const char *raw;            /* in the file */
     struct record_tensor *next; /* what was recorded later under the same name */
 } record_tensor;
 typedef struct record {
     ef_ctx *ctx;
     ef_arena *arena;
-    ef_map of; /* interned "KIND NAME" -> first record_tensor */
+    ef_map of;  /* interned "KIND NAME" -> first record_tensor */
+    char *file; /* mapped: elements are read where they are needed */
+    size_t size;
 } record;
-/* false: said why. */
-bool verify_read_record(record *, const char *path);
+/* false: said why. To be closed in either case. */
+bool verify_open_record(record *, const char *path);
+void verify_close_record(record *);
 /* NULL: not recorded. */
 record_tensor *record_get(const record *, const char *kind, const char *name);
+/* All n elements as doubles, which hold every type exactly. */
+void record_read(const record_tensor *, double *to);
 double record_number(const record *, const char *name);
 
 /* An environment as the trainer had it before micro(): arguments and params as recorded, or
@@ -77,5 +84,12 @@ typedef struct slopes {
 } slopes;
 /* Of an fp32 module. false: said why. */
 bool verify_slopes(ir_module *, const record *, slopes *);
+
+/* ---- cmd_verify_show.c ---- */
+/* What was found in the precision `name`: printed, or with json put into it. Slopes may be
+ * none. */
+void verify_show(cJSON *json, const char *name, const verify_rows *, const slopes *);
+/* What it comes to; json is printed. */
+void verify_show_all(cJSON *json, bool agree);
 
 #endif

@@ -21,7 +21,8 @@
 typedef struct waiting {
     const void *kernel; /* NULL: of none */
     ir_tensor *t;
-    const double *got, *before; /* before: what is subtracted, or NULL */
+    const record_tensor *got;
+    const double *before; /* what is subtracted, or NULL */
 } waiting;
 
 typedef struct check {
@@ -203,14 +204,35 @@ kernel_of(const ir_op *op) /* NULL: in none */
     return (void *)(uintptr_t)(number + 1);
 }
 
-/* Result k of op (accum: its buffer) as recorded against t, which then holds it. */
+/* Result k of op as recorded against t, and what op adds up for it where that counts. */
+static bool
+judge(check *c, const ir_op *op, int k, const ir_tensor *t, const record_tensor *got,
+      verify_row *row)
+{
+    const ir_value *v = op->nres ? op->res[k] : op->arg[0];
+    int64_t live = live_count(c, t, v);
+    ir_dtype type = v->type->dtype;
+    ef_arena *a = ef_arena_new();
+    double size = largest(t->data, live), *is = EF_NEWN(a, double, got->n + 1), terms;
+    bool ok = true;
+    record_read(got, is);
+    verify_judge(row, type, is, t->data, live, size);
+    if (row->error > row->allowed && adds_up(op)) {
+        ok = size_of_terms(c, op, k, &terms);
+        if (ok)
+            verify_judge(row, type, is, t->data, live, fmax(size, terms));
+    }
+    ef_arena_free(a);
+    return ok;
+}
+
+/* The same, accum's buffer among them; the record takes t's place. */
 static bool
 compare(check *c, const ir_op *op, int k, ir_tensor *t, const record_tensor *got)
 {
     const ir_value *v = op->nres ? op->res[k] : op->arg[0];
     const ir_value *buffer = ef_map_get(&c->gradient, v);
-    int64_t n = ir_type_count(t->type), live = live_count(c, t, v);
-    ir_dtype type = v->type->dtype;
+    int64_t n = ir_type_count(t->type);
     verify_row row = {.op = op, .name = v->name, .allowed = allowed(op, v)};
     if (got->n != n)
         return ef_error(c->r->ctx, NULL, E_FILE, "record",
@@ -219,16 +241,10 @@ compare(check *c, const ir_op *op, int k, ir_tensor *t, const record_tensor *got
     double *before = buffer ? ir_env_get(c->env, buffer)->data : NULL;
     for (int64_t i = 0; before && i < n; i++)
         t->data[i] += before[i];
-    double size = largest(t->data, live);
-    verify_judge(&row, type, got->data, t->data, live, size);
-    if (row.error > row.allowed && adds_up(op)) {
-        double terms;
-        if (!size_of_terms(c, op, k, &terms))
-            return false;
-        verify_judge(&row, type, got->data, t->data, live, fmax(size, terms));
-    }
+    if (!judge(c, op, k, t, got, &row))
+        return false;
     verify_add(c->r, c->rows, &row);
-    ef_push(c->arena, c->waiting, ((waiting){kernel_of(op), t, got->data, before}));
+    ef_push(c->arena, c->waiting, ((waiting){kernel_of(op), t, got, before}));
     return true;
 }
 
@@ -256,8 +272,9 @@ replace(check *c, const void *kernel)
             continue;
         }
         int64_t n = ir_type_count(w->t->type);
-        for (int64_t i = 0; i < n; i++)
-            w->t->data[i] = w->got[i] - (w->before ? w->before[i] : 0);
+        record_read(w->got, w->t->data);
+        for (int64_t i = 0; i < n && w->before; i++)
+            w->t->data[i] -= w->before[i];
     }
     c->waiting.n = left;
 }

@@ -1,18 +1,23 @@
 /* cmd_verify_record.c -- reads what a trainer recorded of a step; the format stands in
- * runtime/host/record.c. All elements become doubles, which hold every type exactly.
+ * runtime/host/record.c. It may be larger than memory has room for as doubles, so it is
+ * mapped, and a tensor's elements are read when they are asked for.
  */
 #include "cmd_verify.h"
 
 #include <efficc_rt.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- the file ---- */
 
 /* The words of the format, and bytes of an element. */
-enum { NO_WORD = 6, F64 = 5 };
+enum { NO_WORD = 6, F64 = 5, LINE = 512 };
 static const struct {
     const char *name;
     int size;
@@ -66,56 +71,78 @@ add(record *r, const char *kind, const char *name, record_tensor *t)
         ef_map_set(r->arena, &r->of, key, t);
 }
 
-/* One tensor. 1: there was one; 0: the end; -1: it is damaged. */
-static int
-read_tensor(record *r, FILE *f)
+/* The tensor at *at, which goes behind it; false: it is damaged. */
+static bool
+read_tensor(record *r, size_t *at)
 {
-    char kind[32], name[256], dtype[16];
-    long long bytes, dim;
+    char line[LINE], kind[32], name[256], dtype[16];
+    const char *from = r->file + *at, *end = memchr(from, '\n', r->size - *at);
     record_tensor *t = EF_NEW(r->arena, record_tensor);
-    int got = fscanf(f, "%31s %255s %15s %*d %*d %*d %d", kind, name, dtype, &t->rank);
-    if (got == EOF)
-        return 0;
-    int word = got == 4 ? word_named(dtype) : NO_WORD;
-    if (word == NO_WORD || t->rank < 0 || t->rank > IR_MAX_RANK)
-        return -1;
+    if (!end || end - from >= LINE)
+        return false;
+    memcpy(line, from, (size_t)(end - from));
+    line[end - from] = '\0';
+    int used = 0;
+    int got = sscanf(line, "%31s %255s %15s %*d %*d %*d %d%n", kind, name, dtype,
+                     &t->rank, &used);
+    t->word = got == 4 ? word_named(dtype) : NO_WORD;
+    if (t->word == NO_WORD || t->rank < 0 || t->rank > IR_MAX_RANK)
+        return false;
+    char *next = line + used;
     t->n = 1;
     for (int i = 0; i < t->rank; i++) {
-        if (fscanf(f, "%lld", &dim) != 1)
-            return -1;
-        t->dim[i] = dim;
-        t->n *= dim;
+        t->dim[i] = strtoll(next, &next, 10);
+        t->n *= t->dim[i];
     }
-    size_t size = (size_t)words[word].size;
-    if (fscanf(f, "%lld", &bytes) != 1 || fgetc(f) != '\n' ||
-        (int64_t)size * t->n != bytes)
-        return -1;
-    ef_arena *scratch = ef_arena_new();
-    char *raw = ef_alloc(scratch, (size_t)bytes + 1);
-    bool whole = fread(raw, 1, (size_t)bytes, f) == (size_t)bytes;
-    t->data = EF_NEWN(r->arena, double, t->n + 1);
-    for (int64_t i = 0; i < t->n && whole; i++)
-        t->data[i] = element(word, raw + (size_t)i * size);
-    ef_arena_free(scratch);
+    int64_t bytes = strtoll(next, &next, 10), left = r->file + r->size - (end + 1);
+    if (*next || bytes != words[t->word].size * t->n || bytes < 0 || bytes > left)
+        return false;
+    t->raw = end + 1;
+    *at = (size_t)(t->raw - r->file) + (size_t)bytes;
     add(r, kind, name, t);
-    return whole ? 1 : -1;
+    return true;
+}
+
+static bool
+map(record *r, const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && fstat(fd, &st) == 0;
+    r->size = ok ? (size_t)st.st_size : 0;
+    if (r->size) {
+        void *at = mmap(NULL, r->size, PROT_READ, MAP_PRIVATE, fd, 0);
+        r->file = at == MAP_FAILED ? NULL : at;
+        ok = r->file != NULL;
+    }
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return ok || ef_error(r->ctx, NULL, E_FILE, path, strerror(why));
 }
 
 bool
-verify_read_record(record *r, const char *path)
+verify_open_record(record *r, const char *path)
 {
-    char head[64];
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return ef_error(r->ctx, NULL, E_FILE, path, strerror(errno));
-    bool ok = fgets(head, sizeof head, f) && !strncmp(head, "efficc record 1 ", 16);
-    int got = ok ? 1 : -1;
-    while (got > 0)
-        got = read_tensor(r, f);
-    fclose(f);
-    if (!got && record_get(r, "number", "end"))
+    static const char head[] = "efficc record 1 ";
+    if (!map(r, path))
+        return false;
+    bool ok = r->size > sizeof head && !memcmp(r->file, head, sizeof head - 1);
+    const char *line = ok ? memchr(r->file, '\n', r->size) : NULL;
+    size_t at = line ? (size_t)(line + 1 - r->file) : r->size;
+    while (at < r->size && ok)
+        ok = read_tensor(r, &at);
+    if (ok && record_get(r, "number", "end"))
         return true;
     return ef_error(r->ctx, NULL, E_FILE, path, "it is no whole record of a step");
+}
+
+void
+verify_close_record(record *r)
+{
+    if (r->file)
+        munmap(r->file, r->size);
+    r->file = NULL;
 }
 
 record_tensor *
@@ -124,11 +151,18 @@ record_get(const record *r, const char *kind, const char *name)
     return ef_map_get(&r->of, ef_internf(r->ctx, "%s %s", kind, name));
 }
 
+void
+record_read(const record_tensor *t, double *to)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        to[i] = element(t->word, t->raw + i * words[t->word].size);
+}
+
 double
 record_number(const record *r, const char *name)
 {
     const record_tensor *t = record_get(r, "number", name);
-    return t ? t->data[0] : 0;
+    return t && t->n ? element(t->word, t->raw) : 0;
 }
 
 /* ---- the state before micro() ---- */
@@ -156,7 +190,7 @@ fill_args(ir_module *m, const record *r, ir_env *env)
         for (int d = 0; d < type.rank; d++)
             type.dim[d] = from->dim[d];
         ir_tensor *t = put(env, v, ir_type_intern(r->ctx, &type));
-        memcpy(t->data, from->data, (size_t)from->n * sizeof *t->data);
+        record_read(from, t->data);
     }
     return true;
 }
@@ -167,7 +201,7 @@ take(const record *r, const char *kind, const ir_param *p, ir_tensor *t)
 {
     const record_tensor *from = record_get(r, kind, p->value->name);
     if (from)
-        memcpy(t->data, from->data, (size_t)from->n * sizeof *t->data);
+        record_read(from, t->data);
     return from != NULL;
 }
 

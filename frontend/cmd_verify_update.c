@@ -43,29 +43,37 @@ static void
 hold_operand(const update *u, const char *kind, int k)
 {
     const char *param = u->op->arg[0]->name;
-    const record_tensor *got = record_get(u->r, kind, param);
+    const record_tensor *is = record_get(u->r, kind, param);
     const ir_tensor *want = ir_env_get(u->env, u->op->arg[k]);
-    if (got && want)
-        hold(u, ef_printf(u->r->arena, "%s (%s)", param, kind), want->type->dtype,
-             got->data, want->data, got->n, 0);
+    if (!is || !want)
+        return;
+    ef_arena *a = ef_arena_new();
+    double *got = EF_NEWN(a, double, is->n + 1);
+    record_read(is, got);
+    hold(u, ef_printf(u->r->arena, "%s (%s)", param, kind), want->type->dtype, got,
+         want->data, is->n, 0);
+    ef_arena_free(a);
 }
 
 static bool
 hold_change(const update *u)
 {
     const char *name = u->op->arg[0]->name;
-    const record_tensor *was = record_get(u->r, "param", name),
+    const record_tensor *before = record_get(u->r, "param", name),
                         *is = record_get(u->r, "param2", name);
     const double *want = ir_env_get(u->env, u->op->arg[0])->data;
-    if (!was || !is || is->n > was->n)
+    if (!before || !is || is->n > before->n)
         return ef_error(u->r->ctx, NULL, E_FILE, "record",
                         ef_printf(u->r->arena, "it lacks param %s", name));
     ef_arena *a = ef_arena_new();
-    double *got = EF_NEWN(a, double, is->n + 1), *by = EF_NEWN(a, double, is->n + 1);
-    double largest = 0;
+    double *was = EF_NEWN(a, double, before->n + 1),
+           *got = EF_NEWN(a, double, is->n + 1);
+    double *by = EF_NEWN(a, double, is->n + 1), largest = 0;
+    record_read(before, was);
+    record_read(is, got);
     for (int64_t i = 0; i < is->n; i++) {
-        got[i] = is->data[i] - was->data[i];
-        by[i] = want[i] - was->data[i];
+        got[i] -= was[i];
+        by[i] = want[i] - was[i];
         largest = fmax(largest, fabs(want[i]));
     }
     hold(u, ef_printf(u->r->arena, "%s (change)", name), IR_F32, got, by, is->n,

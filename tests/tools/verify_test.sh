@@ -97,6 +97,18 @@ planted EMBED_GRAD rt_embed_grad 'embed_grad'
 planted OPTIM rt_optim '(change) = optim'
 EDIT='/= gelu /,/^}/ s/0\.70710678/0.7117/' MODEL=bert-legacy17 wrong 'a generated kernel, forward' 'gelu ('
 EDIT='/= gelu_d /,/^}/ s/0\.70710678/0.7117/' MODEL=bert-legacy17 wrong 'a generated kernel, backward' 'gelu_d ('
+# As JSON: everything, worst first; what is wrong says so.
+as_json() { # what must be there
+    "$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 --fp32 --json --cc "$dir/spoiling-cc" >"$dir/said" 2>"$dir/errors"
+    for line; do
+        grep -qF -- "$line" <(tr -d '\t' <"$dir/said")
+        result $? "JSON lacks $line"
+    done
+    check "JSON: rows" [ "$(grep -c '"allowed":' "$dir/said")" -gt 100 ]
+}
+EDIT='' WRAP='' as_json '"agree":true' '"wrong":0,' '"phase":"backward",' '"slopes":[{' '"op":"optim",'
+cc -O1 -DNORM_GRAD -I "$include" -c "$dir/spoil.c" -o "$dir/spoil.o"
+WRAP=rt_norm_grad as_json '"agree":false' '"ok":false' '"node":"/transformer/h.1/ln_2/LayerNormalization",'
 "$efficc" verify /nowhere.onnx >"$dir/said" 2>&1
 check "no model" [ $? = 1 ]
 "$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 --stop-after eval >"$dir/said" 2>&1
