@@ -13,6 +13,9 @@
 #include <string.h>
 
 enum { DIM_MAX = 1 << 30, ANY_TOKENS = 8 };
+/* Masks are looked at for all pairs of tokens of a row, rows are listed where indices are computed,
+ * and what a GPU does for every token and head is numbered with 31 bits. */
+enum { SEQ_MAX = 1 << 16, ROWS_MAX = FE_FOLD_MAX, TOKENS_MAX = 1 << 24 };
 
 typedef struct want { /* where a dim gets its size from */
     const char *key;  /* dim_param, or "input.1" for one without a name */
@@ -290,6 +293,45 @@ check_options(fe_imp *im, const inputs *ins)
     return true;
 }
 
+/* How a size becomes smaller. */
+static void
+hint_smaller(fe_imp *im, const Onnx__ValueInfoProto *in, int axis)
+{
+    want w = want_of(im, in, axis);
+    if (w.fixed)
+        ef_hint(im->ctx, "the file fixes it: export it with a symbolic one");
+    else
+        ef_hint(im->ctx, "give a smaller %s%s", w.option,
+                axis ? ""
+                     : "; the trainer's --gradient-accumulation-steps makes a large "
+                       "batch of several");
+}
+
+/* Are sizes of token ids within what efficc plans? */
+static bool
+check_tokens(fe_imp *im, const Onnx__ValueInfoProto *in, const int64_t *size)
+{
+    int64_t rows = size[0], seq = size[1];
+    const char *what = NULL;
+    if (seq > SEQ_MAX)
+        what = ef_internf(im->ctx, "a row has %lld tokens, of at most %d",
+                          (long long)seq, SEQ_MAX);
+    else if (rows > ROWS_MAX)
+        what = ef_internf(im->ctx, "a micro-batch has %lld rows, of at most %d",
+                          (long long)rows, ROWS_MAX);
+    else if (rows * seq > TOKENS_MAX)
+        what = ef_internf(im->ctx,
+                          "%lld rows of %lld are %lld tokens in a micro-batch, of at "
+                          "most %d",
+                          (long long)rows, (long long)seq, (long long)(rows * seq),
+                          TOKENS_MAX);
+    if (!what)
+        return true;
+    ef_error(im->ctx, NULL, E_ONNX_INPUT, fe_str(in->name), what);
+    hint_smaller(im, in, seq > SEQ_MAX);
+    return false;
+}
+
 /* An input that holds nothing, or a flag that is not set. */
 static void
 make_nothing(fe_imp *im, const Onnx__ValueInfoProto *in, const int64_t *size)
@@ -366,6 +408,9 @@ fe_inputs(fe_imp *im)
         ef_alloc(im->arena, sizeof *size * (size_t)(ins.at.n + 1));
     for (int i = 0; i < ins.at.n; i++)
         ok &= sizes_of(im, ins.at.at[i], &said, size[i]);
+    for (int i = 0; ok && i < ins.at.n; i++)
+        ok = !is_tokens(ins.at.at[i]->type->tensor_type) ||
+             check_tokens(im, ins.at.at[i], size[i]);
     for (int i = 0; ok && i < ins.at.n; i++) {
         const Onnx__ValueInfoProto *in = ins.at.at[i];
         ir_dtype d = fe_dtype(in->type->tensor_type->elem_type);

@@ -85,7 +85,8 @@ op_range(fe_call *c)
         return false;
     double count = ceil((end - start) / step);
     if (!(count <= FE_FOLD_MAX))
-        return fe_fail(c, "from %g to %g by %g", start, end, step);
+        return fe_fail(c, "from %g to %g by %g: more than %d elements", start, end,
+                       step, FE_FOLD_MAX);
     int64_t n = count > 0 ? (int64_t)count : 0;
     double *x = EF_NEWN(c->im->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++)

@@ -146,6 +146,9 @@ finish(fe_line *l, ef_config *c)
         fe_line_bad(l, fe_line_option(l, "lora-alpha"),
                     "%g is more than a million times the rank, %" PRId64, c->lora_alpha,
                     c->lora_r);
+    if (l->ok && c->lora_alpha && c->lora_alpha * ALPHA_MAX < 1)
+        fe_line_bad(l, fe_line_option(l, "lora-alpha"), "%g is less than a millionth",
+                    c->lora_alpha);
     if (l->ok && !c->input && !c->list_passes) {
         l->ok = ef_error(l->ctx, NULL, E_FILE, "no model given",
                          "efficc MODEL.onnx [options] -o DIR");

@@ -26,7 +26,8 @@ enum { GAP = 16 }; /* behind each allocation, always poisoned */
 enum { GAP = 0 };
 #endif
 
-enum { ALIGN = 16, CHUNK = 1 << 16, MAX_CHUNK = 1 << 24, EXIT_BUG = 70 };
+enum { ALIGN = 16, CHUNK = 1 << 16, MAX_CHUNK = 1 << 24 };
+enum { EXIT_USER = 1, EXIT_BUG = 70 };
 
 typedef struct chunk {
     struct chunk *next;
@@ -57,8 +58,11 @@ ef_assert_fail(const char *cond, const char *file, int line)
 static _Noreturn void
 out_of_memory(size_t n)
 {
-    fprintf(stderr, "efficc: out of memory: no room for %zu bytes\n", n);
-    exit(EXIT_BUG);
+    fprintf(stderr,
+            "efficc: out of memory: no room for %zu bytes; a smaller --seq or --batch "
+            "needs less\n",
+            n);
+    exit(EXIT_USER);
 }
 
 ef_arena *

@@ -107,15 +107,25 @@ constant_of(ir_op *op, const ir_tensor *t)
     return p->value;
 }
 
+/* Elements of a constant that is worth having: a number for each token always is, since indices
+ * of tokens tell what a mask means. */
+static int64_t
+most_folded(const ir_module *m)
+{
+    int64_t tokens = ir_meta_int(m, "batch", 0) * ir_meta_int(m, "seq", 0);
+    return tokens > FOLD_MAX ? tokens : FOLD_MAX;
+}
+
 /* %y = add %c, %d, both constant            ->  %y = const, or a param of class const */
 static ir_value *
 fold(ir_op *op)
 {
+    int64_t most = most_folded(op->block->func->module);
     if (!(ir_ops[op->code].flags & IR_PURE) || op->nres != 1 || !op->narg ||
-        ir_type_count(op->res[0]->type) > FOLD_MAX)
+        ir_type_count(op->res[0]->type) > most)
         return NULL;
     for (int i = 0; i < op->narg; i++)
-        if (!canon_is_const(op->arg[i]) || ir_type_count(op->arg[i]->type) > FOLD_MAX)
+        if (!canon_is_const(op->arg[i]) || ir_type_count(op->arg[i]->type) > most)
             return NULL;
     ef_ctx *ctx = op->block->func->module->ctx;
     ef_arena *a = ef_arena_new();

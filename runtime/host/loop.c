@@ -273,6 +273,9 @@ say_steps(const rt_loop *l)
     rt_say("steps", "%lld of %lld rows (%lld an epoch): %lld micro-batch%s of %lld%s",
            (long long)s->total, (long long)s->global, (long long)s->per_epoch,
            (long long)micros, micros == 1 ? "" : "es", (long long)s->batch, part);
+    if (micros > (s->rows + s->batch - 1) / s->batch)
+        rt_say("", "an epoch has %lld rows, and a step ends with it: all have fewer",
+               (long long)s->rows);
     rt_say("", "learning rate %g %s, %lld steps of warm-up", o->learning_rate,
            o->lr_scheduler_type, (long long)s->warmup);
 }

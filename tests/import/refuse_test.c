@@ -278,6 +278,49 @@ TEST(sequence_beyond_the_positions)
     end(&t);
 }
 
+/* Sizes that the rest of efficc, or a GPU, can't number. */
+TEST(sizes_beyond_all_use)
+{
+    static const struct {
+        int64_t batch, seq;
+        const char *words, *hint;
+    } rows[] = {
+        {1, 65537, "ids: a row has 65537 tokens, of at most 65536", "a smaller --seq"},
+        {1 << 30, 1 << 30, "a row has 1073741824 tokens", "a smaller --seq"},
+        {1048577, 1, "ids: a micro-batch has 1048577 rows, of at most 1048576",
+         "a smaller --batch; the trainer's --gradient-accumulation-steps"},
+        {1 << 20, 17,
+         "1048576 rows of 17 are 17825792 tokens in a micro-batch, of at "
+         "most 16777216",
+         "a smaller --batch"},
+    };
+    for (size_t i = 0; i < EF_COUNT(rows); i++) {
+        fixture t;
+        begin(&t, 13, "y = Relu(x)", "b,s");
+        t.cfg.batch = rows[i].batch;
+        t.cfg.seq = rows[i].seq;
+        refused(&t, rows[i].words);
+        CHECK(said_has(&t.s, rows[i].hint));
+        end(&t);
+    }
+    fixture t;
+    begin(&t, 13, "y = Relu(x)", "1,65537");
+    t.cfg.batch = t.cfg.seq = 0;
+    refused(&t, "a row has 65537 tokens");
+    CHECK(said_has(&t.s, "the file fixes it"));
+    end(&t);
+}
+
+TEST(as_large_as_may_be)
+{
+    fixture t;
+    begin(&t, 13, "y = Relu(x)", "b,s");
+    t.cfg.batch = 1 << 20;
+    t.cfg.seq = 16;
+    imported(&t);
+    end(&t);
+}
+
 TEST(zero_sized_weight)
 {
     fixture t;

@@ -169,6 +169,11 @@ TEST(accumulation_is_one_mean_over_the_step)
     CHECK_NEAR(logged("accum", 0, "loss"), first_loss(0, 5), 1e-6);
     CHECK(logged("accum", 0, "supervised_tokens") == 4);
     TOY_HEARD("1 of 6 rows (1 an epoch): 3 micro-batches of 2");
+    CHECK(!strstr(toy_said, "an epoch has"));
+    CHECK(RUN(COMMON, "--max-steps", "1", "--gradient-accumulation-steps", "1000000000",
+              "--output-dir", (char *)toy_path("more")) == 0);
+    CHECK_NEAR(logged("more", 0, "loss"), first_loss(0, 5), 1e-6);
+    TOY_HEARD("an epoch has 5 rows, and a step ends with it: all have fewer");
 }
 
 TEST(a_place_for_gradients_that_can_not_be_is_found_before_the_first_step)

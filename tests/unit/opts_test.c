@@ -212,6 +212,7 @@ TEST(bad_values)
         {"--lora-alpha inf", "not a number above 0"},
         {"--lora-alpha 8000001", "a million times the rank, 8"},
         {"--lora-r 2 --lora-alpha 1e30", "a million times the rank, 2"},
+        {"--lora-alpha 9e-7", "9e-07 is less than a millionth"},
         {"--task sequence", "not one of causal-lm,seq-cls,token-cls,mlm"},
         {"--pool max", "not one of first,mean,pooler"},
         {"--verify causal", "not one of"},
