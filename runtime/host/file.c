@@ -228,9 +228,9 @@ make_folders(const char *dir)
 }
 
 /* What a folder holds beside a lock. */
-enum { EMPTY, LEFT, FULL, HAS_CHECKPOINTS };
+enum { EMPTY, LOG, LEFT, FULL, HAS_CHECKPOINTS };
 
-/* LEFT: nothing but what each run writes on its way, whatever becomes of it. */
+/* LOG: the log alone. LEFT: nothing but what each run writes on its way, whatever becomes of it. */
 static int
 contents(DIR *d)
 {
@@ -244,10 +244,21 @@ contents(DIR *d)
             continue;
         int what = FULL;
         for (size_t i = 0; i < sizeof left / sizeof *left; i++)
-            what = strcmp(name, left[i]) ? what : LEFT;
+            what = strcmp(name, left[i]) ? what : i ? LEFT : LOG;
         found = what > found ? what : found;
     }
     return found;
+}
+
+/* The log has no row yet: the run was killed before it had logged a step. */
+static bool
+is_blank(const char *dir)
+{
+    struct stat st;
+    char *path = rt_path(dir, "log.jsonl");
+    bool blank = !lstat(path, &st) && S_ISREG(st.st_mode) && !st.st_size;
+    free(path);
+    return blank;
 }
 
 /* The log is of a run that ended on the way: of one that never got to a checkpoint there is
@@ -271,7 +282,8 @@ rt_output_dir(const char *dir, bool overwrite)
                        strerror(err ? err : errno));
     int found = contents(d);
     closedir(d);
-    if (found == LEFT && broke_off(dir))
+    if ((found == LOG && is_blank(dir)) ||
+        ((found == LOG || found == LEFT) && broke_off(dir)))
         found = EMPTY;
     if (found && !overwrite)
         return rt_fail(RT_USER,

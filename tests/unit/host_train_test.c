@@ -471,6 +471,32 @@ TEST(auto_starts_over_what_is_left_of_a_killed_run)
     TOY_HEARD("holds the results of a finished run (log.jsonl)");
 }
 
+/* Of a run that was killed before it had logged a step there is nothing to lose; of one that had,
+ * and of a page whose log is lost, there is. */
+TEST(an_empty_log_alone_is_no_reason_not_to_begin)
+{
+    mkdir(toy_path("blank"), 0777);
+    toy_write("blank/log.jsonl", "");
+    toy_write("blank/.lock", "run 0\n1 host\n");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("blank")) ==
+          0);
+    mkdir(toy_path("rows"), 0777);
+    toy_write("rows/log.jsonl", "{\"step\": 3, \"loss\": 1}\n");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("rows")) ==
+          1);
+    TOY_HEARD("is not empty");
+    mkdir(toy_path("page"), 0777);
+    toy_write("page/log.jsonl", "");
+    toy_write("page/report.html", "a user's");
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("page")) ==
+          1);
+    TOY_HEARD("is not empty");
+    mkdir(toy_path("link"), 0777);
+    NEED(!symlink(toy_path("page/log.jsonl"), toy_path("link/log.jsonl")));
+    CHECK(RUN(COMMON, "--max-steps", "1", "--output-dir", (char *)toy_path("link")) ==
+          1);
+}
+
 TEST(a_foreign_folder_is_refused)
 {
     rt_program p = toy_program();
