@@ -20,7 +20,7 @@ command() { # folder, more options
     echo "model/trainer --train-data train.jsonl --eval-data train.jsonl --max-steps 600 --logging-steps 1 --output-dir $*"
 }
 begun() { # folder: its log has a few rows
-    for _ in $(seq 2000); do
+    for _ in $(seq 6000); do
         [ "$(wc -l 2>/dev/null <"$1/log.jsonl")" -ge 3 ] 2>/dev/null && return
         sleep 0.01
     done
@@ -41,12 +41,16 @@ result $? "the run failed: $(tail -n 3 calm.out)"
 
 set -m # jobs of their own, as from a terminal: without it a shell ignores SIGINT for them
 for signal in TERM INT HUP USR1; do
-    $(command $signal) >$signal.out 2>&1 &
-    pid=$!
-    begun $signal
-    kill -$signal $pid
-    wait $pid
-    rc=$?
+    for _ in 1 2 3 4 5; do # where the machine is busy, the run may be over before the signal comes
+        rm -rf $signal
+        $(command $signal) >$signal.out 2>&1 &
+        pid=$!
+        begun $signal
+        kill -$signal $pid 2>/dev/null
+        wait $pid
+        rc=$?
+        [ $rc = 0 ] || break
+    done
     result $((rc != 75)) "SIG$signal: exit code $rc, $(tail -n 3 $signal.out)"
     step=$(saved $signal.out)
     ok=0 && grep -q "^stopped  *SIG$signal: " $signal.out && [ -f "$signal/checkpoint-${step:-none}/manifest.json" ] || ok=1
@@ -60,8 +64,12 @@ for signal in TERM INT HUP USR1; do
 done
 
 # `timeout` sends its signal to the trainer and then to its process group.
-timeout --preserve-status -s TERM 0.5 $(command twice --max-steps 1000000) >twice.out 2>&1
-rc=$?
+for seconds in 0.5 2 8 32; do # it may come before the trainer listens, or the two half a second apart
+    rm -rf twice
+    timeout --preserve-status -s TERM $seconds $(command twice --max-steps 1000000) >twice.out 2>&1
+    rc=$?
+    [ $rc = 143 ] || break
+done
 result $((rc != 75)) "a signal that comes twice at once: exit code $rc, $(tail -n 3 twice.out)"
 set +m
 
@@ -75,14 +83,18 @@ result $? "an ignored SIGINT stopped the run: $(tail -n 3 ignored.out)"
 as_calm ignored
 result $? "an ignored SIGINT made another run"
 
-# Before the first step.
-rows 400000 >many.jsonl
-model/trainer --train-data many.jsonl --output-dir early >early.out 2>&1 &
+# Before the first step: the data does not end.
+mkfifo endless.jsonl
+{ rows 50; exec sleep 1000; } >endless.jsonl &
+writer=$!
+model/trainer --train-data endless.jsonl --output-dir early >early.out 2>&1 &
 pid=$!
-for _ in $(seq 1000); do grep -q ^trainer early.out && break || sleep 0.01; done
+for _ in $(seq 6000); do grep -q ^trainer early.out && break || sleep 0.01; done
 kill -TERM $pid
 wait $pid
 rc=$?
+kill $writer
+wait $writer 2>/dev/null
 result $((rc != 75)) "SIGTERM before the first step: exit code $rc, $(tail -n 3 early.out)"
 ok=0 && grep -q "nothing is lost" early.out && [ ! -e early/log.jsonl ] || ok=1
 result $ok "SIGTERM before the first step: $(cat early.out)"
@@ -94,7 +106,7 @@ for k in 1 2; do
     rc=$?
     result $((rc != 75)) "--max-time: exit code $rc, $(tail -n 3 slices$k.out)"
 done
-result $((SECONDS - begin > 20)) "--max-time 1s took too long"
+result $((SECONDS - begin > 60)) "--max-time 1s took too long"
 first=$(sed -nE 's/^stopped .*--max-time: step ([0-9]+) of .*/\1/p' slices1.out)
 second=$(sed -nE 's/^stopped .*--max-time: step ([0-9]+) of .*/\1/p' slices2.out)
 ok=0 && [ "${first:-0}" -gt 0 ] && [ "${second:-0}" -gt "$first" ] && grep -q "goes on after step $first" slices2.out || ok=1
