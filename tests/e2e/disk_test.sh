@@ -38,7 +38,7 @@ finish() # DIR: goes on to the end
 }
 
 # In a name space of its own, with a small disk on ./small: a run without end, whose disk somebody fills, but for $3 kB,
-# as soon as there is a checkpoint.
+# as soon as there is a checkpoint, and again when room is made by removing an old one: else the run might fit for ever.
 if [ "${1-}" = --small-disk ]; then
     cd "$2"
     mount -t tmpfs -o size=4m none small || exit 77
@@ -49,7 +49,11 @@ if [ "${1-}" = --small-disk ]; then
             sleep 0.01
             set -- small/out/checkpoint-*[0-9]
         done
-        head -c "$(($(df --output=avail -k small | tail -n 1) - left))"k /dev/zero >small/fill 2>/dev/null
+        while :; do
+            more=$(($(df --output=avail -k small | tail -n 1) - left))
+            [ "$more" -le 0 ] || head -c "${more}k" /dev/zero >>small/fill 2>/dev/null || true
+            sleep 0.01
+        done
     ) &
     filler=$!
     train --max-steps 100000000 --output-dir small/out
