@@ -29,16 +29,25 @@ options="--train-data data.jsonl --eval-data data.jsonl --eval-steps 200 --loggi
 
 # ---- the bytes ----
 
-bytes() # COLUMNS
+run_in() # COLUMNS, number of steps
 {
-    script -qec "stty cols $1 rows 24; model/trainer $options --max-steps 600 --output-dir out" typescript.raw >/dev/null
+    script -qec "stty cols $1 rows 24; model/trainer $options --max-steps $2 --output-dir out" typescript.raw >/dev/null
     # a line of the file for what stood in a line of the screen at some time
     tr '\r' '\n' <typescript.raw | sed 's/\x1b\[K//g' >all
     grep -a 'tok/s' all >live
+}
+bytes() # COLUMNS
+{
+    steps=600
+    run_in "$1" $steps
+    while [ "$(wc -l <live)" -lt 3 ] && [ $steps -lt 600000 ]; do # a fast machine: a state is shown for a tenth of a second
+        steps=$((steps * 10))
+        run_in "$1" $steps
+    done
     check "$1 columns: states of the line" [ "$(wc -l <live)" -ge 3 ]
     check "$1 columns: a state is too long" awk -v most=$(($1 - 3)) 'length > most { print length ": " $0; bad = 1 } END { exit bad }' live
     check "$1 columns: a state is too short" awk -v least=$(($1 - 3)) 'length < least { print; bad = 1 } END { exit bad }' live
-    check "$1 columns: the last state" grep -q '600/600' live
+    check "$1 columns: the last state" grep -q "$steps/$steps" live
     check "$1 columns: an evaluation has its line" grep -aq '^eval      step 200: .*[0-9]' all
     check "$1 columns: the end has its line" grep -aq '^done ' all
 }
@@ -62,7 +71,7 @@ screen() # to the file screen
 }
 wait_for() # PATTERN [TENTHS]: on the screen
 {
-    for _ in $(seq "${2:-200}"); do
+    for _ in $(seq "${2:-600}"); do
         screen
         grep -q "$1" screen && return 0
         sleep 0.1
@@ -81,13 +90,14 @@ on_screen() # COLUMNS
     check "$1 columns, screen: one live line stays" [ "$(count 'tok/s' screen)" = 1 ]
     check "$1 columns, screen: it is the last" grep -q ' 600/600 .*tok/s' screen
     check "$1 columns, screen: evaluations" [ "$(count '^eval      step' screen)" = 3 ]
-    keys "clear; model/trainer $options --max-steps 1000000 --output-dir out" Enter
+    endless="$options --eval-steps 1000000 --max-steps 1000000 --output-dir out" # without lines that move the screen
+    keys "clear; model/trainer $endless" Enter
     wait_for 'tok/s'
     sleep 0.5
     keys C-c
     check "$1 columns, screen: Ctrl-C stops" wait_for '^stopped '
     check "$1 columns, screen: Ctrl-C leaves nothing" [ "$(count 'tok/s\|\^C' screen)" = 0 ]
-    keys "clear; model/trainer $options --max-steps 1000000 --output-dir out --resume-from-checkpoint" Enter
+    keys "clear; model/trainer $endless --resume-from-checkpoint" Enter
     check "$1 columns, screen: it goes on" wait_for 'tok/s'
     resumed=$(sed -n 's/^resume .*after step \([0-9]*\).*/\1/p' screen)
     shown=$(sed -n 's/.* \([0-9]*\)\/1000000 .*tok.*/\1/p' screen)
