@@ -1,8 +1,8 @@
 /* bad_test.c -- hostile and broken files of tests/cases/bad, through the whole compiler.
  *
  * A good refusal ends with exit code 1 and one message of at most 12 lines that has the
- * words of expect.txt, within a second and 200 MB, and leaves no output folder. (Sanitizers
- * need more of both.)
+ * words of expect.txt, within a second of a processor's time and 200 MB, and leaves no
+ * output folder. (Sanitizers need more of both.)
  */
 #include "ir/base.h"
 #include "test.h"
@@ -15,7 +15,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CASES SRC_DIR "/tests/cases/bad/"
@@ -34,11 +33,9 @@ typedef struct outcome {
 } outcome;
 
 static long
-now_ms(void)
+ms_of(struct timeval t)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return t.tv_sec * 1000 + t.tv_usec / 1000;
 }
 
 /* Runs efficc with its output in a file of the working folder. */
@@ -48,7 +45,6 @@ run(ef_arena *a, char **argv)
     outcome o = {0};
     struct rusage usage;
     int status;
-    long start = now_ms();
     pid_t pid = fork();
     if (!pid) {
         int fd = open("text", O_CREAT | O_TRUNC | O_WRONLY, 0600);
@@ -58,7 +54,7 @@ run(ef_arena *a, char **argv)
         _exit(127);
     }
     wait4(pid, &status, 0, &usage);
-    o.ms = now_ms() - start;
+    o.ms = ms_of(usage.ru_utime) + ms_of(usage.ru_stime);
     o.mb = usage.ru_maxrss / 1024;
     o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     size_t n;
