@@ -72,17 +72,27 @@ read_file(const char *path)
     return text;
 }
 
-/* Is the process, whose number is in the file, at an end? */
+/* Is there no such process, or a zombie? */
 static bool
-has_ended(const char *path)
+is_dead(int pid)
 {
     char stat[60], state = 0;
-    snprintf(stat, sizeof stat, "/proc/%d/stat", atoi(read_file(path)));
+    snprintf(stat, sizeof stat, "/proc/%d/stat", pid);
     FILE *f = fopen(stat, "r");
     bool read = f && fscanf(f, "%*d %*s %c", &state) == 1;
     if (f)
         fclose(f);
     return !read || state == 'Z';
+}
+
+/* Does the process, whose number is in the file, end? Who was killed ends when it is its turn. */
+static bool
+has_ended(const char *path)
+{
+    int pid = atoi(read_file(path));
+    for (int i = 0; i < 2000 && !is_dead(pid); i++)
+        pause_ms(10);
+    return is_dead(pid);
 }
 
 TEST(status_and_outputs)
