@@ -254,12 +254,17 @@ rt_staging_free(void *staging)
 
 /* ---- copies ---- */
 
-/* Of host memory that is not pinned the runtime makes a copy before it returns. */
+/* Of memory that is not pinned the driver may take a copy before it returns, or read it as late as
+ * the copy runs, as where the GPU reads all of the host's memory: CUDA promises neither. */
 void
 rt_upload(rt_stream *s, void *device, const void *host, int64_t bytes)
 {
+    cudaPointerAttributes is;
+    RT_CUDA(cudaPointerGetAttributes(&is, host));
     RT_CUDA(cudaMemcpyAsync(device, host, (size_t)bytes, cudaMemcpyHostToDevice,
                             s->stream));
+    if (is.type != cudaMemoryTypeHost)
+        RT_CUDA(cudaStreamSynchronize(s->stream));
 }
 
 void

@@ -1,7 +1,8 @@
 // vgpu_runtime.cpp -- the runtime API: memory, copies, streams, events.
 //
 // Copies follow CUDA's rules: from pinned memory bytes are read when the copy runs, pageable memory
-// is staged when it is issued, and a copy to pageable memory returns only when it is done.
+// is staged when it is issued or read as late, since CUDA promises neither, and a copy to pageable
+// memory returns only when it is done.
 #include "vgpu_stream.h"
 
 using namespace vgpu;
@@ -153,8 +154,10 @@ cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
 {
     cudaStream_t s = stream_of(stream);
     check_kind(to, from, kind);
-    bool staged = !seen_by_gpu(from), waits = !seen_by_gpu(to);
-    if (s->capture && (staged || waits))
+    bool pageable = !seen_by_gpu(from), waits = !seen_by_gpu(to);
+    bool staged =
+        pageable && (settings.policy == AS_ISSUED || order_random().next() % 2);
+    if (s->capture && (pageable || waits))
         die("cudaMemcpyAsync of pageable memory while its stream is being captured");
     Op op;
     op.name = "memcpy";
@@ -247,7 +250,8 @@ cudaStreamDestroy(cudaStream_t s)
 {
     if (s->capture)
         die("cudaStreamDestroy on a stream that is being captured");
-    wait_task(s->id, s->issued, Clock(), "cudaStreamDestroy"); // the host knows of no end
+    wait_task(s->id, s->issued, Clock(),
+              "cudaStreamDestroy"); // the host knows of no end
     drop_stream(s);
     return cudaSuccess;
 }
