@@ -35,6 +35,9 @@ struct rt_stream {
     cudaEvent_t event[RTC_MARKS]; /* of the last marks */
     int64_t marks;
     int at[RT_NSYMS]; /* sizes of the micro-batch: indices into program->size */
+    /* What is captured will not run: products are only noted. The library loads code for a
+     * product when it first runs, which so is in no capture. */
+    bool learns;
     rtc_gemms *gemms;
     rtc_graphs *graphs;
     rtc_dnn *dnn;   /* NULL: no attention was asked for */

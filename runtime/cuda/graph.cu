@@ -195,7 +195,9 @@ rt_prepare(rt_run *run, char *error, size_t n)
         snprintf(error, n, "out of memory");
         return false;
     }
+    s->learns = true;
     make_all(run, false);
+    s->learns = false;
     if (!rtc_gemms_measure(s, error, n))
         return false;
     rtc_dnn_prepare(s);
