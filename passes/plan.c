@@ -19,7 +19,10 @@
 
 #include <string.h>
 
-enum { MOST_RESULTS = 8 }; /* of an op */
+enum {
+    MOST_RESULTS = 8, /* of an op */
+    OTHERS_NAMED = 4
+};
 
 typedef struct place { /* of a value; hangs on ir_value.aux while the pass runs */
     int where;         /* PASS_IN_REGISTER .. PASS_IN_OPERAND, or 0: the arena */
@@ -285,26 +288,52 @@ place_results(plan *p, int from, int to)
     }
 }
 
+/* Ops that the target refused for one reason. */
+typedef struct refused {
+    const char *why; /* "": none so far */
+    int others;      /* behind the one that it was said of */
+    ef_buf names;    /* of their nodes, the first few */
+} refused;
+
+static void
+say_others(plan *p, const refused *r)
+{
+    if (r->others)
+        ef_note(p->pc->m->ctx, "so it is with %d more:%s%s", r->others, r->names.s,
+                r->others > OTHERS_NAMED ? ", .." : "");
+}
+
 /* What holds for an op of every layer is said of the first. */
+static void
+refuse(plan *p, refused *r, const ir_op *op, const char *why)
+{
+    if (strcmp(why, r->why)) {
+        say_others(p, r);
+        ef_error(p->pc->m->ctx, op->loc, E_CG_OP, ir_ops[op->code].name,
+                 p->pc->target->name, why);
+        *r = (refused){.why = why, .names.arena = p->pc->scratch};
+    } else if (r->others++ < OTHERS_NAMED) {
+        ef_putf(&r->names, "%s %s", r->names.n ? "," : "",
+                op->loc ? op->loc : ir_ops[op->code].name);
+    }
+}
+
 static bool
 place_scratch(plan *p)
 {
-    const char *said = "";
-    bool ok = true;
+    refused r = {.why = ""};
     for (int s = 0; s < p->steps.n; s++) {
         const ir_op *op = p->steps.at[s].op;
         const char *why = NULL;
         int64_t bytes = p->pc->target->scratch(p->pc->m->ctx, op, &why);
         int time = p->steps.at[s].time;
-        ok = ok && bytes >= 0;
-        if (bytes < 0 && strcmp(why, said))
-            ef_error(p->pc->m->ctx, op->loc, E_CG_OP, ir_ops[op->code].name,
-                     p->pc->target->name, why);
-        said = bytes < 0 ? why : said;
+        if (bytes < 0)
+            refuse(p, &r, op, why);
         ef_push(p->pc->scratch, p->ws,
                 bytes > 0 ? new_buffer(p, time, time, bytes) : -1);
     }
-    return ok;
+    say_others(p, &r);
+    return !*r.why;
 }
 
 static void

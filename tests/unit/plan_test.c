@@ -356,11 +356,13 @@ TEST(ops_that_the_target_refuses_are_all_reported)
     plan(&p, "",
          "  %a = cumsum %i {axis=0} : i64[4] !\"/first\"\n"
          "  %b = cumsum %a {axis=0} : i64[4] !\"/second\"\n"
-         "  ret %b");
+         "  %c = cumsum %a {axis=0} : i64[4] !\"/third\"\n"
+         "  ret %b, %c");
     CHECK(!p.ok);
     CHECK(said_has(&p.s, "/first: error: cumsum can not be lowered to the test target: "
                          "the test's target has no such thing [E0401]"));
-    CHECK(said_has(&p.s, "/second: error: cumsum"));
+    CHECK(said_has(&p.s, "note: so it is with 2 more: /second, /third\n"));
+    CHECK(p.s.ctx->nerror == 1);
     done(&p);
 }
 
