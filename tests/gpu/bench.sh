@@ -79,10 +79,10 @@ samples() { # FILE LINE
     done
 }
 
-# bench_run NAME TRAINED BATCH SEQ TARGET CUDNN: one run; false: it failed
+# bench_run NAME TRAINED BATCH SEQ TARGET CUDNN [--no-graphs]: one run; false: it failed
 bench_run() {
-    local name=$1 trained=$2 batch=$3 seq=$4 speed=$5 cudnn=$6
-    local id=$name-$trained-cudnn$cudnn out log smi=$work/smi sampler='' pid from=1 until ok=passed why='' begun=$SECONDS
+    local name=$1 trained=$2 batch=$3 seq=$4 speed=$5 cudnn=$6 direct=${7:-}
+    local id=$name-$trained-cudnn$cudnn$direct out log smi=$work/smi sampler='' pid from=1 until ok=passed why='' begun=$SECONDS
     out=$work/run-$id log=$work/run-$id.log
     rm -f "$smi"
     until=$((SECONDS + $(least 60 "$(($(left) - 3))")))
@@ -91,7 +91,7 @@ bench_run() {
         sampler=$!
     fi
     EFFICC_CUDNN=$cudnn "$work/$name-$trained/trainer" --train-data "$work/$name-$trained.jsonl" --max-steps 100000 --learning-rate 1e-5 \
-        --logging-steps "$every" --save-strategy no --output-dir "$out" >"$log" 2>&1 </dev/null &
+        --logging-steps "$every" --save-strategy no --output-dir "$out" $direct >"$log" 2>&1 </dev/null &
     pid=$!
     wait_for_rows $pid "$out/log.jsonl" "$warm" "$until" && from=$(($(wc -l 2>/dev/null <"$smi" || echo 0) + 1))
     wait_for_rows $pid "$out/log.jsonl" "$rows" "$until"
@@ -99,17 +99,18 @@ bench_run() {
     wait $pid $sampler 2>/dev/null
     grep -s tokens_per_second "$out/log.jsonl" >"$work/log"
     said=$(sed -n 's/^device *//p' "$log")
+    grep '^note' "$log"
     if [ "$(wc -l <"$work/log")" -le "$warm" ]; then
         ok=failed why=$(grep -E 'error|needs|free' "$log" | head -n 2 | tr '\t\n' '  ')
         why=${why:-no step was measured within its time: $(tail -n 1 "$log" | tr '\t' ' ')}
         grep -q 'of device memory, but' "$log" && ok=skipped
         rm -rf "$out"
-        bench_result "$name $trained cudnn=$cudnn" $ok $((SECONDS - begun)) "$why"
+        bench_result "$name $trained cudnn=$cudnn${direct:+ $direct}" $ok $((SECONDS - begun)) "$why"
         return 1
     fi
     bench_row "$from" >>"$bench"
     rm -rf "$out"
-    bench_result "$name $trained cudnn=$cudnn" $ok $((SECONDS - begun)) ''
+    bench_result "$name $trained cudnn=$cudnn${direct:+ $direct}" $ok $((SECONDS - begun)) ''
 }
 
 bench_result() { # NAME RESULT SECONDS WHY
@@ -127,14 +128,14 @@ bench_row() { # first line of nvidia-smi's that counts
     low=$(tail -n +$((warm + 1)) "$work/log" | value tokens_per_second | sort -g | head -n 1)
     high=$(tail -n +$((warm + 1)) "$work/log" | value tokens_per_second | sort -g | tail -n 1)
     first=$(head -n 1 "$work/log" | value loss) last=$(tail -n 1 "$work/log" | value loss)
-    printf '{"model": "%s", "trained": "%s", "batch": %d, "seq": %d, "precision": "bf16", "cudnn": %s, "graphs": true, ' \
-        "$name" "$trained" "$batch" "$seq" "$([[ $said == *cuDNN* ]] && echo true || echo false)"
+    printf '{"model": "%s", "trained": "%s", "batch": %d, "seq": %d, "precision": "bf16", "cudnn": %s, "graphs": %s, ' \
+        "$name" "$trained" "$batch" "$seq" "$([[ $said == *cuDNN* ]] && echo true || echo false)" "$([ "$direct" ] && echo false || echo true)"
     printf '"tokens_per_second": %s, "lowest": %.0f, "highest": %.0f, "target": %s, "steps": %d, "step_ms": %.3f, ' "$rate" "$low" "$high" \
         "$speed" "$steps" "$(awk -v s="$took" -v n="$steps" 'BEGIN { print 1000 * s / n }')"
     samples "$smi" "$1"
     printf '"planned": %s, "device": %s, "first_loss": %s, "last_loss": %s}\n' "$(sed -n 's/^memory.*: *//p' "$log" | json_text)" \
         "$(json_text <<<"$said")" "${first:-null}" "${last:-null}"
-    printf '%-14s %-5s %3d x %-5d cuDNN %d  %9s tokens/s  (target %s)  %s\n' "$name" "$trained" "$batch" "$seq" "$cudnn" "$rate" "$speed" \
+    printf '%-14s %-5s %3d x %-5d cuDNN %d %s %9s tokens/s  (target %s)  %s\n' "$name" "$trained" "$batch" "$seq" "$cudnn" "$direct" "$rate" "$speed" \
         "$(samples "$smi" "$1" | sed 's/"//g; s/, $//')" >&2
 }
 
@@ -160,5 +161,11 @@ part_bench() {
             fi
         done 3< <(bench_models)
     done
-    skip "steps without CUDA graphs" "trainers have no switch for it"
+    while read -r name graph batch seq vocabulary target_speed trained options <&3; do
+        if [ "$(cat "$work/$name-$trained.ready" 2>/dev/null)" != 0 ] || [ "$(left)" -lt 15 ]; then
+            skip "steps without CUDA graphs" "no time left, or no trainer"
+        else
+            bench_run "$name" "$trained" "$batch" "$seq" "$target_speed" 1 --no-graphs
+        fi
+    done 3< <(bench_models | head -n 1)
 }

@@ -39,19 +39,21 @@ driver(void)
         !find(file, "cuDriverGetVersion", (void *)&version) ||
         !find(file, "cuDeviceGetAttribute", (void *)&attribute))
         return none("the driver's libcuda.so.1 is not here");
-    int n = 0, v = 0, device = 0, major = 0, minor = 0, rc = init(0);
+    int n = 0, v = 0, device = 0, major = 0, minor = 0, mode = 0, rc = init(0);
     char text[256] = "", why[64];
     if (rc || count(&n) || !n) {
         snprintf(why, sizeof why, "the driver has none (error %d)", rc);
         return none(why);
     }
-    enum { MAJOR = 75, MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_.. */
+    /* CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, .._COMPUTE_CAPABILITY_.. */
+    enum { MODE = 20, MAJOR = 75, MINOR = 76 };
     version(&v);
     if (get(&device, 0) || name(text, (int)sizeof text, device) ||
-        attribute(&major, MAJOR, device) || attribute(&minor, MINOR, device))
+        attribute(&major, MAJOR, device) || attribute(&minor, MINOR, device) ||
+        attribute(&mode, MODE, device))
         return none("the first card can't be asked");
-    printf("card %s\ncards %d\ncapability %d.%d\ndriver_cuda %d.%d\n", text, n, major,
-           minor, v / 1000, v % 1000 / 10);
+    printf("card %s\ncards %d\ncapability %d.%d\ndriver_cuda %d.%d\ncompute_mode %d\n",
+           text, n, major, minor, v / 1000, v % 1000 / 10, mode);
     return 0;
 }
 

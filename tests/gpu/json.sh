@@ -36,8 +36,12 @@ write_json() {
     printf ']\n}\n'
 }
 
-# After each part: what is known stands there, if the whole is ended from outside.
+# After each part: what is known stands there, if the whole is ended from outside. Beside it, what failed tests and all benchmarks said.
 save() {
+    {
+        cat "$work"/*.failed
+        tail -n 100 "$work"/*.said "$work"/run-*.log "$work"/prepare.log
+    } >"${json%.json}.log" 2>/dev/null
     write_json >"$json.part" && mv "$json.part" "$json"
 }
 

@@ -7,7 +7,7 @@
 #   --json FILE        what is written (default: gpu.json in the build folder)
 #   --limit SECONDS    of the whole; what has no time left is skipped (default 470)
 #   --parts LIST       of kernels,programs,cases,bench (default: all); the build is always made
-#   --packages DIR     folder of Debian packages that are used without being installed
+#   --packages DIR     folder of Debian packages that are used without being installed (default: .debs in the repository, if it is there)
 #   --virtual BUILD    on the virtual GPU of a build, with tiny sizes: a test of this script
 #
 # Exit code: 0 all passed, 1 something failed, 77 there is no GPU.
@@ -33,6 +33,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 json=${json:-$build/gpu.json}
+[ -n "$packages$virtual" ] || [ ! -d "$root/.debs" ] || packages=$root/.debs
 mkdir -p "$build" "$(dirname "$json")"
 work=$(mktemp -d "$build/gpu-XXXXXX")
 results=$work/results skips=$work/skips bench=$work/bench card=$work/card

@@ -53,7 +53,8 @@ kt_device_partial_bytes(const rt_program *p)
 void
 kt_device_capture(rt_stream *s)
 {
-    RT_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    /* as the product does: kernels are loaded when they are first launched */
+    RT_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
 }
 
 bool
