@@ -265,8 +265,11 @@ bool fe_facts(fe_imp *);
 /* Is it a buffer of PyTorch's model, such as slopes of ALiBi? Its exporters keep parameters in
  * initializers, nameless only where they are matrices or vectors. */
 bool fe_is_buffer(const fe_imp *, const fe_param *);
-/* Do the values say "add to scores": nothing but 0 and at most -1e4? */
-bool fe_holds_mask(fe_imp *, ir_param *);
+
+/* ---- onnx_tables.c ---- */
+/* Do the values of a param say that it is no weight: a mask to be added to scores, or sines and
+ * cosines? */
+bool fe_is_table(fe_imp *, const ir_param *);
 
 /* ---- onnx_report.c ---- */
 void fe_report_import(fe_imp *);

@@ -219,29 +219,6 @@ find_labels(fe_imp *im)
 /* ---- params that are no weights ---- */
 
 bool
-fe_holds_mask(fe_imp *im, ir_param *p)
-{
-    enum { CHUNK = 4096 };
-    float x[CHUNK];
-    const ir_type *t = p->value->type;
-    int64_t n = ir_type_count(t);
-    bool hides = false;
-    if (t->rank < 2 || t->dim[t->rank - 1] != t->dim[t->rank - 2])
-        return false;
-    for (int64_t at = 0; at < n; at += CHUNK) {
-        int64_t k = n - at < CHUNK ? n - at : CHUNK;
-        if (!ir_read_f32(im->m, p, 0, at, k, x))
-            return false;
-        for (int64_t i = 0; i < k; i++) {
-            if (x[i] != 0 && !(x[i] <= -1e4f))
-                return false;
-            hides |= x[i] != 0;
-        }
-    }
-    return hides;
-}
-
-bool
 fe_is_buffer(const fe_imp *im, const fe_param *p)
 {
     bool torch = !strcmp(fe_str(im->f->proto->producer_name), "pytorch");
@@ -280,7 +257,7 @@ free_constants(fe_imp *im)
     mark_weights(im);
     for (int i = 0; i < im->m->params.n; i++) {
         ir_param *p = im->m->params.at[i];
-        if (p->cls == IR_TRAIN && (!p->value->aux || fe_holds_mask(im, p)))
+        if (p->cls == IR_TRAIN && (!p->value->aux || fe_is_table(im, p)))
             p->cls = IR_CONST;
     }
     for (int i = 0; i < im->m->params.n; i++)

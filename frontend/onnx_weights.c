@@ -136,7 +136,7 @@ free_constants(fe_imp *im)
         }
     for (int i = 0; i < im->m->params.n; i++) {
         ir_param *p = im->m->params.at[i];
-        if (!ef_map_has(&used, p) || fe_holds_mask(im, p))
+        if (!ef_map_has(&used, p) || fe_is_table(im, p))
             p->cls = IR_CONST;
     }
     for (int i = 0; i < im->params.n; i++)
