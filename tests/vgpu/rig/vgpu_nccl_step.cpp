@@ -14,7 +14,7 @@ namespace vgpu {
 
 // Pages that nobody touches cost nothing.
 enum : size_t { HEAD = 1 << 20, AREA = 1ull << 30, BOX = 1ull << 26 };
-static const double JOIN_SECONDS = 20;
+static const double JOIN_SECONDS = 120;
 const char *const collective_names[] = {"?",
                                         "ncclAllReduce",
                                         "ncclAllGather",
