@@ -85,7 +85,7 @@ bench_run() {
     local id=$name-$trained-cudnn$cudnn$direct out log smi=$work/smi sampler='' pid from=1 until ok=passed why='' begun=$SECONDS
     out=$work/run-$id log=$work/run-$id.log
     rm -f "$smi"
-    until=$((SECONDS + $(least 60 "$(($(left) - 3))")))
+    until=$((SECONDS + $(least $((60 * slow)) "$(($(left) - 3))")))
     if [ -z "$virtual" ] && command -v nvidia-smi >/dev/null; then
         nvidia-smi -i 0 --query-gpu=clocks.sm,power.draw,memory.used,temperature.gpu --format=csv,noheader,nounits -lms 250 >"$smi" 2>/dev/null &
         sampler=$!

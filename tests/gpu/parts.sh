@@ -160,11 +160,11 @@ export results work
 # run_tests PART LIMIT MOST: of lines "program test" on stdin, $jobs at a time, LIMIT seconds together, MOST one
 run_tests() {
     local part=$1 all from=$SECONDS until
-    all=$(least "$2" "$(($(left) - 5))")
+    all=$(least $(($2 * slow)) "$(($(left) - 5))")
     until=$(($(date +%s) + all))
     echo "== $part, at most $all s"
     # shellcheck disable=SC2016
-    xargs -r -P "$jobs" -L 1 bash -c 'one "$1" "$4" "$5" "$2" "$3"' one "$part" "$until" "$3"
+    xargs -r -P "$jobs" -L 1 bash -c 'one "$1" "$4" "$5" "$2" "$3"' one "$part" "$until" $(($3 * slow))
     awk -F '\t' -v part="$part" -v s=$((SECONDS - from)) '$1 == part { n[$3]++ }
         END { printf "%d passed, %d failed, %d skipped; %d s\n", n["passed"], n["failed"], n["skipped"], s }' "$results"
 }

@@ -108,6 +108,8 @@ check "a file that is no model: 1, not $?" [ $? = 1 ]
 
 # ---- the virtual GPU ----
 if [ -x "$build/vgpu-nvcc" ] && [ -e "$build/libefficc_rt_vgpu.a" ]; then
+    folders() { find "$build" -maxdepth 1 -name 'gpu-??????'; }
+    before=$(folders) # of a run that was killed
     "$here/run.sh" --virtual "$build" --json "$dir/gpu.json" >"$dir/said" 2>&1
     check "on the virtual GPU: exit code 0, not $?" [ $? = 0 ]
     check "nothing failed" says "$dir/said" '^[1-9][0-9]* passed, 0 failed, [0-9]+ skipped$'
@@ -121,7 +123,7 @@ if [ -x "$build/vgpu-nvcc" ] && [ -e "$build/libefficc_rt_vgpu.a" ]; then
     check "no time: exit code 0, not $?" [ $? = 0 ]
     check "tests without time are skipped" says "$dir/late.json" '"result": "skipped", "seconds": 0, "note": "no time left"'
     check "parts that nobody asked for are, too" says "$dir/late.json" '"what": "cases", "why": "not asked for"'
-    check "no folder stays" [ -z "$(find "$build" -maxdepth 1 -name 'gpu-??????')" ]
+    check "no folder stays" [ "$(folders)" = "$before" ]
 else
     echo "no virtual GPU in this build"
     skipped=$((skipped + 1))
