@@ -16,6 +16,7 @@ case $tier in quick | default | full) ;; *)
 esac
 jobs=$(nproc)
 export OMP_WAIT_POLICY=passive # several tests run at a time: threads that wait must not spin
+export LC_ALL=C                # what tools sort and say does not depend on the user
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
