@@ -50,8 +50,8 @@ static bool
 is_product(const ir_value *v)
 {
     const ir_op *op = v->def;
-    while (op &&
-           (op->code == IR_OP_reshape || (op->code == IR_OP_add && op->arg[1]->param)))
+    while (op && (op->code == IR_OP_reshape || op->code == IR_OP_gather ||
+                  (op->code == IR_OP_add && op->arg[1]->param)))
         op = op->arg[0]->def;
     return op &&
            (op->code == IR_OP_linear ||
