@@ -20,7 +20,7 @@ if [ -z "$browser" ]; then
 fi
 browse() # OPTIONS.. PAGE
 {
-    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$temp/profile" \
+    timeout 300 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$temp/profile" \
         --enable-logging=stderr "$@" 2>console
 }
 cd "$temp"
