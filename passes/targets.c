@@ -248,7 +248,7 @@ nothing(lora *l, const char *word)
         softmax |= op->code == IR_OP_softmax;
     }
     bool structure = !strcmp(word, "q") || !strcmp(word, "v");
-    ef_error(l->ctx, NULL, E_LORA_NONE, structure ? l->wanted : word);
+    ef_error(l->ctx, NULL, E_LORA_NONE, l->ctx->cfg->lora_targets ? word : l->wanted);
     note_candidates(l);
     if (structure && !attention && !softmax)
         ef_hint(l->ctx, "the model has no attention; full fine-tuning works, or name "
@@ -287,7 +287,9 @@ lora_find_targets(lora *l)
     for (char *s = strtok_r(list, ",", &rest); s; s = strtok_r(NULL, ",", &rest)) {
         bool structure = !strcmp(s, "q") || !strcmp(s, "v");
         int count = 0;
-        if (!(structure ? add_by_structure(l, s, &count) : add_by_name(l, s, &count)))
+        if (structure && !add_by_structure(l, s, &count))
+            return false;
+        if (!count && !add_by_name(l, s, &count)) /* no attention: a module called q? */
             return false;
         if (!count)
             return nothing(l, s);
