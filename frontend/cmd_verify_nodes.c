@@ -47,12 +47,14 @@ verify_half_ulp(ir_dtype t)
     return t == IR_BF16 ? 0x1p-8 : t == IR_F16 ? 0x1p-11 : 0x1p-24;
 }
 
-/* Is it a sum of products whose terms all count as much? Its size on absolute values is a
- * bound of what was added. */
+/* Is result k a sum of products whose terms all count as much? Its size on absolute values is
+ * a bound of what was added. */
 static bool
-adds_up(const ir_op *op)
+adds_up(const ir_op *op, int k)
 {
     switch (op->code) {
+    case IR_OP_layernorm:
+        return k == 1; /* the mean */
     case IR_OP_matmul:
     case IR_OP_linear:
     case IR_OP_linear_add:
@@ -217,7 +219,7 @@ judge(check *c, const ir_op *op, int k, const ir_tensor *t, const record_tensor 
     bool ok = true;
     record_read(got, is);
     verify_judge(row, type, is, t->data, live, size);
-    if (row->error > row->allowed && adds_up(op)) {
+    if (row->error > row->allowed && adds_up(op, k)) {
         ok = size_of_terms(c, op, k, &terms);
         if (ok)
             verify_judge(row, type, is, t->data, live, fmax(size, terms));
