@@ -100,6 +100,20 @@ keeps_names(const fe_imp *im)
     return false;
 }
 
+/* Is there a product among the nodes that read it, and nothing else but its shape? */
+static bool
+is_scaled(const fe_users *u)
+{
+    bool scaled = false;
+    for (int i = 0; i < u->node.n; i++) {
+        const char *op = fe_str(u->node.at[i]->p->op_type);
+        if (strcmp(op, "Shape") && strcmp(op, "Mul"))
+            return false;
+        scaled |= !strcmp(op, "Mul");
+    }
+    return scaled;
+}
+
 /* Gemma multiplies embeddings by a number before all else. */
 static bool
 scales_embeddings(const fe_imp *im)
@@ -109,8 +123,7 @@ scales_embeddings(const fe_imp *im)
         const fe_param *p = n->nin ? ef_map_get(&im->use, &n->p->input[0]) : NULL;
         if (!p || !p->table || strcmp(fe_str(n->p->op_type), "Gather"))
             continue;
-        const fe_users *u = fe_users_of(im->main, n->out[0]);
-        return u->node.n == 1 && !strcmp(fe_str(u->node.at[0]->p->op_type), "Mul");
+        return is_scaled(fe_users_of(im->main, n->out[0]));
     }
     return false;
 }

@@ -87,6 +87,11 @@ TEST(a_nameless_norm)
     CHECK_STR(hf(&t, "onnx::Mul_5"), "model.layers.0.input_layernorm.weight");
     CHECK(f.p && f.p->shift == 1);
     end(&t);
+    begin(&t, NORMS "s = Shape(e) | o = ConstantOfShape(s) | g = Mul(e, two) | "
+                    "h = Add(g, o) | " NORMED); /* positions of the embeddings' shape */
+    f = find(t.module, "onnx::Mul_5");
+    CHECK(f.p && f.p->shift == 1);
+    end(&t);
     begin(&t, NORMS "h = Tanh(e) | " NORMED);
     f = find(t.module, "onnx::Mul_5");
     CHECK(f.p && !f.p->hf && !f.p->shift);
