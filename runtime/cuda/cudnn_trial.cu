@@ -54,7 +54,7 @@ keep(T *to, part p)
 /* out[2]: the largest difference, and the largest number. One block. */
 template <class T>
 static __global__ void
-compare(float *out, part p, const T *want)
+__launch_bounds__(LARGE) compare(float *out, part p, const T *want)
 {
     __shared__ float space[RTC_WARP];
     float apart = 0, most = 0;
@@ -92,7 +92,7 @@ make_offsets(int64_t *offsets, int64_t batch, int64_t seq, int64_t rows)
 
 /* Holes, left and right padding, and of many samples one without any key. */
 static __global__ void
-make_mask(int64_t *mask, int64_t batch, int64_t seq)
+__launch_bounds__(LARGE) make_mask(int64_t *mask, int64_t batch, int64_t seq)
 {
     for (int64_t i = threadIdx.x; i < batch * seq; i += blockDim.x) {
         int64_t b = i / seq, t = i % seq;

@@ -154,8 +154,9 @@ sort_by_digit(unsigned *to, const unsigned *from, const int64_t *ids, int64_t ro
 
 /* order [rows]: positions by id, equal ids in order of position; other [rows]: space. One
  * block. */
-static __global__ void
-sort_ids(unsigned *order, unsigned *other, const int64_t *ids, int64_t rows, int passes)
+static __global__ void __launch_bounds__((WARPS * RTC_WARP))
+    sort_ids(unsigned *order, unsigned *other, const int64_t *ids, int64_t rows,
+             int passes)
 {
     __shared__ unsigned count[WARPS][DIGITS], start[DIGITS];
     const unsigned *from = nullptr;

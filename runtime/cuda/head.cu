@@ -55,7 +55,7 @@ row_softmax(const float *row, int64_t v, float *shared)
 
 /* Of each row: its loss, what it predicts, and what column sums need. */
 static __global__ void
-row_losses(chunk c)
+__launch_bounds__(THREADS) row_losses(chunk c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t r = blockIdx.x, t = c.targets[r];
@@ -99,7 +99,7 @@ put_dlogits(float *row, int64_t v, int64_t t, const rtc_softmax &s, float scale)
 
 template <class T>
 static __global__ void
-row_dlogits(chunk c)
+__launch_bounds__(THREADS) row_dlogits(chunk c)
 {
     __shared__ float shared[RTC_WARP];
     int64_t r = blockIdx.x, t = c.targets[r];
@@ -136,8 +136,9 @@ add_columns(float *dbias, chunk c)
 
 /* right and pred NULL: not wanted. */
 static __global__ void
-sum_losses(float *loss, int64_t *right, const double *losses, const int64_t *pred,
-           const int64_t *targets, int64_t rows, const float *scale)
+__launch_bounds__(THREADS)
+    sum_losses(float *loss, int64_t *right, const double *losses, const int64_t *pred,
+               const int64_t *targets, int64_t rows, const float *scale)
 {
     __shared__ double shared[RTC_WARP];
     double sum = rtc_sum_all(losses, rows, shared), hits = 0;

@@ -42,7 +42,7 @@ sum_groups(double *sums, const double *part, int64_t n)
 }
 
 static __global__ void
-sum_squares(float *norm2, const double *sums, int64_t n)
+__launch_bounds__(FOLD) sum_squares(float *norm2, const double *sums, int64_t n)
 {
     __shared__ double shared[RTC_WARP];
     double sum = rtc_sum_all(sums, n, shared);

@@ -46,7 +46,8 @@ enum { WARP_ROW = 1024, BLOCK_ROW = 1 << 14, MOST_THREADS = 1024 };
  * block's. */
 template <class Op, int N>
 static __global__ void
-reduce_rows(float *y, const float *x, int64_t rows, int64_t n, float by)
+__launch_bounds__(MOST_THREADS)
+    reduce_rows(float *y, const float *x, int64_t rows, int64_t n, float by)
 {
     __shared__ float shared[RTC_WARP];
     int lane = threadIdx.x % RTC_WARP, warps = blockDim.x / RTC_WARP;
@@ -94,8 +95,8 @@ typedef struct columns {
 } columns;
 
 template <class Op, class T, int N>
-static __global__ void
-reduce_columns(float *y, const T *x, columns p)
+static __global__ void __launch_bounds__((MOST_WARPS * RTC_WARP))
+    reduce_columns(float *y, const T *x, columns p)
 {
     __shared__ float shared[MOST_WARPS][N][RTC_WARP];
     int lane = threadIdx.x, warps = blockDim.y;

@@ -21,7 +21,8 @@ row_max(float x, float *shared)
 /* units: packs of N columns. */
 template <int N>
 static __global__ void
-softmax_rows(float *y, const float *x, int64_t rows, int64_t units)
+__launch_bounds__(MOST_THREADS)
+    softmax_rows(float *y, const float *x, int64_t rows, int64_t units)
 {
     typedef rtc_pack<float, N> pack;
     __shared__ float shared[RTC_WARP];
@@ -54,8 +55,9 @@ softmax_rows(float *y, const float *x, int64_t rows, int64_t units)
 
 template <int N>
 static __global__ void
-softmax_grad_rows(float *dx, const float *dy, const float *y, int64_t rows,
-                  int64_t units)
+__launch_bounds__(MOST_THREADS)
+    softmax_grad_rows(float *dx, const float *dy, const float *y, int64_t rows,
+                      int64_t units)
 {
     typedef rtc_pack<float, N> pack;
     __shared__ float shared[RTC_WARP];
