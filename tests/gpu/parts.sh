@@ -144,7 +144,7 @@ one() {
     if [ $code = 124 ] || [ $code = 137 ]; then
         what=failed why="over its limit of $most s"
     elif [ $code != 0 ]; then
-        what=failed why="exit code $code: $(grep -vE '^ *$|CUnit|Suite:|Run Summary|suites|tests|asserts|Elapsed' "$log" | head -n 12 | tr '\t\n' '  ' | cut -c 1-600)"
+        what=failed why="exit code $code: $(grep -vE '^ *$|CUnit|cunit|^Suite|Run Summary|^ +(suites|tests|asserts) |Elapsed| passed, [0-9]+ failed' "$log" | head -n 12 | tr '\t\n' '  ' | cut -c 1-600)"
     elif grep -qE ' [1-9][0-9]* skipped$' "$log"; then
         what=skipped why=$(sed -n 's/^ *skipped: //p' "$log" | head -n 1)
     else

@@ -56,6 +56,17 @@ if command -v python3 >/dev/null; then
     done
 fi
 
+# ---- what is said of a test that fails ----
+printf '#!/bin/sh\nprintf "Suite tests\\n    1. /home/tests/kernels/gemm_test.c:102  - worst\\n   tests  1  1  0  1  0\\n0 passed, 1 failed, 0 skipped\\n"\nexit 1\n' >"$dir/fails"
+chmod +x "$dir/fails"
+(
+    export work=$dir results=$dir/results
+    . "$here/parts.sh"
+    one kernels "$dir/fails" x $(($(date +%s) + 60)) 60
+) >"$dir/said"
+check "where a test fails is said" says "$dir/said" '^failed: kernels x: exit code 1: +1\. .*gemm_test.c:102  - worst *$'
+check "and what it said is kept" says "$dir/kernels-fails-x.failed" 'gemm_test.c:102'
+
 # ---- nvcc ----
 if grep -q '^EFFICC_NVCC:FILEPATH=/' "$build/CMakeCache.txt" && [ -e "$build/libefficc_rt_cuda.a" ] && ! grep -q '^EFFICC_SAN:STRING=.' "$build/CMakeCache.txt"; then
     cmake --build "$build" --target gpu_tests >"$dir/said" 2>&1
