@@ -197,24 +197,59 @@ name_ids(fe_imp *im)
     }
 }
 
-/* One that is added to embeddings, as it is, and says so by no name. */
-static void
+/* Are the rows of p, more than one, all the same? false: said why. */
+static bool
+repeats(fe_imp *im, const fe_param *p, bool *same)
+{
+    int64_t d = p->t->dim[p->t->rank - 1], n = p->t->count;
+    ef_arena *a = ef_arena_new();
+    double *first = EF_NEWN(a, double, 2 * d + 1), *row = first + d;
+    bool ok = fe_tensor_f64(im->f, p->t, 0, d, first);
+    *same = n > d;
+    for (int64_t at = d; ok && *same && at < n; at += d) {
+        ok = fe_tensor_f64(im->f, p->t, at, d, row);
+        *same = ok && !memcmp(row, first, (size_t)d * sizeof *row);
+    }
+    ef_arena_free(a);
+    return ok;
+}
+
+static bool
+has_name(const fe_imp *im, const char *hf)
+{
+    for (int i = 0; i < im->params.n; i++)
+        if (im->params.at[i]->hf && !strcmp(im->params.at[i]->hf, hf))
+            return true;
+    return false;
+}
+
+/* What an export with fixed shapes looked up: tables that are added to embeddings, as they
+ * are, and say so by no name. One is of positions, unless all its rows are those of one token
+ * type. */
+static bool
 name_positions(fe_imp *im)
 {
     const fe_param *ids = ids_table(im);
+    const char *name =
+        im->family->positions ? in_base(im, im->family->positions) : NULL;
+    bool known = !name || has_name(im, name);
     for (int i = 0; i < im->params.n; i++) {
         fe_param *p = im->params.at[i];
         int rank = p->t->rank, lead = rank == 3 && p->t->dim[0] == 1;
         bool table =
-            (rank == 2 || lead) && ids && p->t->dim[lead + 1] == ids->t->dim[1];
+            (rank == 2 || rank == 3) && ids && p->t->dim[rank - 1] == ids->t->dim[1];
         if (!table || p->unit || p->table || fe_is_torch_name(p->key) || !p->added)
             continue;
-        p->hf = in_base(im, im->family->positions);
+        if (!repeats(im, p, &p->one_row))
+            return false;
+        if (p->one_row || known || (rank == 3 && !lead))
+            continue;
+        p->hf = name;
         p->lead = lead;
         p->transposed = false;
-        p->some_rows = true;
-        return;
+        p->some_rows = known = true;
     }
+    return true;
 }
 
 /* ---- layers ---- */
@@ -367,8 +402,8 @@ fe_rename(fe_imp *im)
         find_base(im);
         unwrap(im);
         name_ids(im);
-        if (im->family->positions)
-            name_positions(im);
+        if (!name_positions(im))
+            return false;
         for (int i = 0; i < im->structure.n; i++)
             name_layer(im, i);
         if (im->structure.n)

@@ -369,6 +369,31 @@ TEST(circles_are_constants)
     end(&t);
 }
 
+/* An export with fixed shapes looks up positions and, for all tokens, one type. */
+TEST(one_row_for_all_tokens_is_no_table_of_positions)
+{
+    fixture t;
+    model_of(&t, 17,
+             "bert.embeddings.word_embeddings.weight = f32[20,4] ~9 | "
+             "embedding_1 = f32[1,3,4] 1 2 3 4 1 2 3 4 1 2 3 4 | "
+             "embedding_2 = f32[1,3,4] ~5 | "
+             "bert.encoder.layer.0.attention.self.query.weight = f32[4,4] ~3 | "
+             "bert.encoder.layer.0.attention.self.query.bias = f32[4] ~4 | "
+             "e = Gather(bert.embeddings.word_embeddings.weight, ids) | "
+             "a = Add(e, embedding_1) | b = Add(a, embedding_2) | "
+             "c = MatMul(b, bert.encoder.layer.0.attention.self.query.weight) | "
+             "y = Add(c, bert.encoder.layer.0.attention.self.query.bias)",
+             "b,s");
+    t.m.p->producer_name = ef_strdup(t.m.a, "pytorch");
+    model_output(&t.m, "y");
+    must_import(&t);
+    const char *name = "bert.embeddings.position_embeddings.weight";
+    CHECK_STR(hf(&t, "embedding_2"), name);
+    CHECK(find(t.module, "embedding_2").p->cls == IR_TRAIN);
+    CHECK(find(t.module, "embedding_1").p->cls == IR_CONST);
+    end(&t);
+}
+
 TEST(constants_are_weights)
 {
     fixture t;
