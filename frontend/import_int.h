@@ -268,8 +268,8 @@ bool fe_facts(fe_imp *);
 bool fe_is_buffer(const fe_imp *, const fe_param *);
 
 /* ---- onnx_tables.c ---- */
-/* Do the values of a param say that it is no weight: a mask to be added to scores, or sines and
- * cosines? */
+/* Do the values of a param say that it is no weight: a mask to be added to scores, slopes of
+ * ALiBi, or sines and cosines? */
 bool fe_is_table(fe_imp *, const ir_param *);
 
 /* ---- onnx_report.c ---- */

@@ -2,7 +2,7 @@
  *
  * Exporters fold what depends on no input, such as a causal mask or the sines and cosines of
  * all positions, and PyTorch keeps the same as buffers; in the file both look like weights. A
- * mask holds nothing but 0 and large negative numbers. Sines and cosines lie on a circle: the
+ * mask holds nothing but 0 and large negative numbers, ALiBi's slopes are certain powers of 2. Sines and cosines lie on a circle: the
  * squares of the two halves of each row, or of two tables of one shape, add up to the same
  * number everywhere. No weight does that; but one that PyTorch calls a weight is one, however
  * it began.
@@ -112,8 +112,31 @@ turns(fe_imp *im, const ir_param *p)
     return halves_turn(im, p);
 }
 
+/* ---- slopes ---- */
+
+/* ALiBi's (Press et al., 2022): of n heads 2^(-8 i / n), where n is a power of two; else of the
+ * next lower one, P, and then as many odd powers of 2^(-4 / P) as there are heads left. */
+static bool
+are_slopes(fe_imp *im, const ir_param *p)
+{
+    enum { MOST = 256 };
+    float x[MOST];
+    int64_t n = ir_type_count(p->value->type), power = 1;
+    if (n < 2 || n > MOST || is_called_weight(p) || !ir_read_f32(im->m, p, 0, 0, n, x))
+        return false;
+    while (2 * power <= n)
+        power *= 2;
+    for (int64_t i = 0; i < n; i++) {
+        double k = i < power ? 2.0 * (double)(i + 1) : 2.0 * (double)(i - power) + 1;
+        double want = exp2(-4 * k / (double)power);
+        if (!(fabs((double)x[i] - want) <= 0.01 * want))
+            return false;
+    }
+    return true;
+}
+
 bool
 fe_is_table(fe_imp *im, const ir_param *p)
 {
-    return is_mask(im, p) || turns(im, p);
+    return is_mask(im, p) || turns(im, p) || are_slopes(im, p);
 }

@@ -394,6 +394,19 @@ TEST(one_row_for_all_tokens_is_no_table_of_positions)
     end(&t);
 }
 
+TEST(slopes_are_constants)
+{
+    fixture t;
+    begin(&t,
+          "unsqueeze_1 = f32[6,1] 0.25 0.0625 0.015625 0.00390625 0.5 0.125 | "
+          "v = f32[6,1] 0.25 0.0625 0.015625 0.00390625 0.5 0.25 | "
+          "w = f32[4,6] ~4 | a = MatMul(x, w) | b = MatMul(a, v) | "
+          "c = Transpose(b) perm=[0,2,1] | d = MatMul(unsqueeze_1, c) | y = Relu(d)");
+    CHECK(ir_param_by_name(t.module, "unsqueeze_1")->cls == IR_CONST);
+    CHECK(ir_param_by_name(t.module, "v")->cls == IR_TRAIN);
+    end(&t);
+}
+
 TEST(constants_are_weights)
 {
     fixture t;
