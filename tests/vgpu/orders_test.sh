@@ -83,6 +83,14 @@ check "it ends with other numbers" near gpu.log across.log
 "$build/efficc" verify "$cases/qwen2-dynamo/model.onnx" --target cuda --nvcc "$build/vgpu-nvcc" --batch 2 --seq 8 >verify.said 2>&1
 result $? "verify: $(tail -n 3 verify.said)"
 
+# ---- no product is captured that never ran: with none in the cache, then with all ----
+data=text.jsonl
+for way in measured cached; do
+    VGPU_COLD=1 XDG_CACHE_HOME=$temp/cold train full cold.$way --eval-data text.jsonl --max-steps 2
+    result $? "products that are captured have run, $way: $(tail -n 2 cold.$way.said)"
+done
+data=train.jsonl
+
 # ---- products without an algorithm ----
 VGPU_NO_ALGO=1 XDG_CACHE_HOME=$temp/none train gpu own --max-steps 6
 result $? "products without an algorithm: $(tail -n 2 own.said)"

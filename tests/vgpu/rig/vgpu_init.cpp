@@ -164,6 +164,7 @@ init()
     settings.race = number("VGPU_RACE", 0) != 0;
     settings.trace = number("VGPU_TRACE", 0) != 0;
     settings.stats = number("VGPU_STATS", 0) != 0;
+    settings.cold = number("VGPU_COLD", 0) != 0;
     settings.memory = (size_t)number("VGPU_MEMORY", 32e9);
     settings.shared = (size_t)number("VGPU_SHARED", SHARED_MOST);
     open_memory();

@@ -4,11 +4,13 @@
 // hash of the product. So a lookup that hands out another product's algorithm, a pointer that is
 // aligned worse than was said, or a workspace that is too small are refused as on a GPU. The
 // reason goes to stderr. VGPU_NO_ALGO=1: no product has an algorithm; VGPU_NO_EPILOGUE=1: none that
-// does more than to add a bias; VGPU_SLOW_EPILOGUE=1: those take longer than anything else.
+// does more than to add a bias; VGPU_SLOW_EPILOGUE=1: those take longer than anything else;
+// VGPU_COLD=1: what is captured must have run before, as the library loads code in a first run.
 #include "vgpu_gemm.h"
-#include "vgpu_int.h"
+#include "vgpu_stream.h"
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,6 +21,8 @@ uint64_t slow_products;
 }
 
 namespace {
+
+std::set<uint64_t> ran; // products, each by an algorithm
 
 struct Desc { // in a cublasLtMatmulDescOpaque_t
     int ta, tb, epilogue, bias_type, aux_type;
@@ -542,6 +546,10 @@ cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
     if (settings.product_fails)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     size_t used = (size_t)algo.workspace;
+    uint64_t which = mix(hash(g), algo.number);
+    if (settings.cold && stream_of(stream)->capture && !ran.count(which))
+        die("cublasLtMatmul of %lld x %lld x %lld is captured and has not run before",
+            (long long)g.m, (long long)g.n, (long long)g.k);
     slow_products += settings.slow_epilogue && more_than_bias(g);
     Op op;
     op.name = "cublasLtMatmul";
@@ -550,6 +558,7 @@ cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha,
         if (used)
             memset(workspace, 0xff, used);
         run_gemm(g);
+        ran.insert(which);
         return true;
     };
     return enqueue(stream, std::move(op)) ? CUBLAS_STATUS_INVALID_VALUE
