@@ -180,7 +180,7 @@ part_kernels() {
     for name in "${names[@]}"; do
         program=$build/tests/${prefix}_$(basename "$name" .c)
         [ ! -x "$program" ] || tests_of "$program"
-    done | run_tests kernels 90 60
+    done | run_tests kernels 90 80
 }
 
 # Every case in fp32 and some in bf16: trained by PyTorch, by the interpreter, and on the card.
