@@ -12,7 +12,7 @@ end() # also of tmux, which outlives this shell
 }
 trap end EXIT
 unset LC_CTYPE LANG
-export OMP_WAIT_POLICY=passive LC_ALL=C TERM=xterm-256color
+export OMP_WAIT_POLICY=passive LC_ALL=C TERM=xterm-256color SHELL=/bin/sh # tmux asks for it; a service's user has none
 efficc=$1/efficc
 model=$PWD/tests/cases/bert-legacy17-dedup/model.onnx
 . "$(dirname "$0")/../counts.sh"
