@@ -66,6 +66,9 @@ complete_toolkit() {
             [ ! -e "$file" ] || [ -e "$home/include/${file##*/}" ] || ln -s "$file" "$whole/include" 2>/dev/null
         done
     done
+    for file in "$whole"/lib64/lib*.so.*; do # the linker's names
+        [ -e "${file%%.so.*}.so" ] || ln -s "${file##*/}" "${file%%.so.*}.so"
+    done
     printf '#!/bin/sh\nexec "%s" "-I%s" "$@"\n' "$nvcc" "$whole/include" >"$whole/bin/nvcc"
     chmod +x "$whole/bin/nvcc"
     nvcc=$whole/bin/nvcc
