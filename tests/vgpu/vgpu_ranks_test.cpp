@@ -202,6 +202,7 @@ struct Trainer {
     {
         OK(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(float),
                            cudaMemcpyHostToDevice, compute));
+        OK(cudaStreamSynchronize(compute)); // memory that is not pinned may be read late
     }
 
     void wait(cudaStream_t s, cudaEvent_t e, Without w)
