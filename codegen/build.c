@@ -105,7 +105,7 @@ collect(ef_ctx *ctx, job *j, FILE *log)
 
 /* Waits; false: the command failed and its first lines were shown. */
 static bool
-finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
+finish(ef_ctx *ctx, job *j, FILE *log)
 {
     int status = ef_wait(j->pid);
     collect(ctx, j, log);
@@ -122,7 +122,6 @@ finish(ef_ctx *ctx, job *j, FILE *log, const char *log_path)
         ef_note(ctx, "%.*s", (int)n, text);
         text += n + (text[n] == '\n');
     }
-    ef_note(ctx, "all of it: %s", log_path);
     return false;
 }
 
@@ -225,19 +224,19 @@ hint_runtime(ef_ctx *ctx)
 }
 
 static bool
-build(ef_ctx *ctx, const char *src, const char *dir, FILE *log, const char *log_path)
+build(ef_ctx *ctx, const char *src, const char *dir, FILE *log)
 {
     job step, kernels, all;
     bool one = compile_c(ctx, &step, src, "step.c", "-O1");
     bool two =
         one && (cg_is_cuda(ctx) ? compile_cuda(ctx, &kernels, src)
                                 : compile_c(ctx, &kernels, src, "kernels.c", ""));
-    bool ok = one && finish(ctx, &step, log, log_path);
-    ok = two && finish(ctx, &kernels, log, log_path) && ok;
+    bool ok = one && finish(ctx, &step, log);
+    ok = two && finish(ctx, &kernels, log) && ok;
     ok = ok && (!cg_is_cuda(ctx) || fits(ctx, src, kernels.said));
     if (!ok || !link_trainer(ctx, &all, src, dir))
         return false;
-    ok = finish(ctx, &all, log, log_path);
+    ok = finish(ctx, &all, log);
     if (!ok && cg_is_cuda(ctx) && !cg_has_cuda_runtime())
         hint_runtime(ctx);
     if (ok && access(ef_printf(ctx->arena, "%s/trainer", dir), X_OK))
@@ -290,7 +289,7 @@ cg_build(ef_ctx *ctx, const char *dir)
     FILE *log = fopen(log_path, "w");
     if (!log)
         return ef_error(ctx, NULL, E_CG_OUTPUT, log_path, strerror(errno));
-    bool ok = build(ctx, src, dir, log, log_path);
+    bool ok = build(ctx, src, dir, log);
     fclose(log);
     if (ok)
         unlink(log_path); /* it names the temporary folder */

@@ -182,7 +182,9 @@ all_precisions(verify *x)
 static bool
 wants_trainer(ef_ctx *ctx, ef_config *c)
 {
-    c->build = true;
+    if (!c->build)
+        return ef_error(ctx, NULL, E_OPT_VALUE, "no-build",
+                        "efficc verify runs a trainer that it builds");
     if (!c->stop_after && !c->given_run_pass)
         return true;
     return ef_error(ctx, NULL, E_OPT_VALUE, c->stop_after ? "stop-after" : "run-pass",
@@ -200,15 +202,16 @@ run(verify *x)
     ctx->file = x->cfg.input;
     if (!wants_trainer(ctx, &x->cfg))
         return 1;
-    if (!mkdtemp(dir)) {
+    ef_hold_signals(true);
+    x->dir = mkdtemp(dir);
+    ef_unfinished(x->dir);
+    ef_hold_signals(false);
+    if (!x->dir) {
         ef_error(ctx, NULL, E_CG_OUTPUT, dir, strerror(errno));
         return 1;
     }
-    x->dir = dir;
-    ef_unfinished(dir);
     bool ok = all_precisions(x);
-    ef_unfinished(NULL);
-    ef_remove_tree(dir);
+    ef_remove_unfinished();
     if (ok)
         verify_show_all(x->json, !x->bad);
     return ok && !x->bad ? 0 : 1;

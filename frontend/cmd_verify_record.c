@@ -17,7 +17,7 @@
 /* ---- the file ---- */
 
 /* The words of the format, and bytes of an element. */
-enum { NO_WORD = 6, F64 = 5, LINE = 512 };
+enum { NO_WORD = 6, F64 = 5 };
 static const struct {
     const char *name;
     int size;
@@ -71,31 +71,47 @@ add(record *r, const char *kind, const char *name, record_tensor *t)
         ef_map_set(r->arena, &r->of, key, t);
 }
 
+/* The numbers behind KIND NAME DTYPE: class, unit and offset are passed over. -1: damaged. */
+static int64_t
+read_shape(record_tensor *t, char **rest)
+{
+    long long number[4 + IR_MAX_RANK + 1];
+    int n = 0, dims = 4;
+    for (const char *word; (word = strtok_r(NULL, " ", rest)); n++) {
+        char *end;
+        if (n == (int)EF_COUNT(number))
+            return -1;
+        number[n] = strtoll(word, &end, 10);
+        if (*end || (n >= dims && number[n] < 0))
+            return -1;
+    }
+    if (n <= dims || number[3] < 0 || number[3] != n - dims - 1)
+        return -1;
+    t->rank = (int)number[3];
+    t->n = 1;
+    for (int i = 0; i < t->rank; i++) {
+        t->dim[i] = number[dims + i];
+        if (t->dim[i] && t->n > INT64_MAX / 8 / t->dim[i])
+            return -1;
+        t->n *= t->dim[i];
+    }
+    return number[n - 1] == words[t->word].size * t->n ? number[n - 1] : -1;
+}
+
 /* The tensor at *at, which goes behind it; false: it is damaged. */
 static bool
 read_tensor(record *r, size_t *at)
 {
-    char line[LINE], kind[32], name[256], dtype[16];
     const char *from = r->file + *at, *end = memchr(from, '\n', r->size - *at);
+    if (!end)
+        return false;
+    char *rest, *line = ef_strndup(r->arena, from, (size_t)(end - from));
+    const char *kind = strtok_r(line, " ", &rest), *name = strtok_r(NULL, " ", &rest);
+    const char *dtype = strtok_r(NULL, " ", &rest);
     record_tensor *t = EF_NEW(r->arena, record_tensor);
-    if (!end || end - from >= LINE)
-        return false;
-    memcpy(line, from, (size_t)(end - from));
-    line[end - from] = '\0';
-    int used = 0;
-    int got = sscanf(line, "%31s %255s %15s %*d %*d %*d %d%n", kind, name, dtype,
-                     &t->rank, &used);
-    t->word = got == 4 ? word_named(dtype) : NO_WORD;
-    if (t->word == NO_WORD || t->rank < 0 || t->rank > IR_MAX_RANK)
-        return false;
-    char *next = line + used;
-    t->n = 1;
-    for (int i = 0; i < t->rank; i++) {
-        t->dim[i] = strtoll(next, &next, 10);
-        t->n *= t->dim[i];
-    }
-    int64_t bytes = strtoll(next, &next, 10), left = r->file + r->size - (end + 1);
-    if (*next || bytes != words[t->word].size * t->n || bytes < 0 || bytes > left)
+    t->word = dtype ? word_named(dtype) : NO_WORD;
+    int64_t bytes = t->word == NO_WORD ? -1 : read_shape(t, &rest);
+    if (bytes < 0 || bytes > r->file + r->size - (end + 1))
         return false;
     t->raw = end + 1;
     *at = (size_t)(t->raw - r->file) + (size_t)bytes;
@@ -183,7 +199,7 @@ fill_args(ir_module *m, const record *r, ir_env *env)
     for (int i = 0; i < m->step->args.n; i++) {
         const ir_value *v = m->step->args.at[i];
         const record_tensor *from = record_get(r, "input", v->name);
-        if (!from)
+        if (!from || from->rank != v->type->rank)
             return ef_error(r->ctx, NULL, E_FILE, "record",
                             ef_printf(r->arena, "it lacks input %s", v->name));
         ir_type type = *v->type;
@@ -200,9 +216,10 @@ static bool
 take(const record *r, const char *kind, const ir_param *p, ir_tensor *t)
 {
     const record_tensor *from = record_get(r, kind, p->value->name);
-    if (from)
-        record_read(from, t->data);
-    return from != NULL;
+    if (!from || from->n > ir_type_count(t->type))
+        return false;
+    record_read(from, t->data);
+    return true;
 }
 
 static bool

@@ -249,9 +249,11 @@ fe_output_keep(fe_output *o)
     for (size_t i = 0; i < EF_COUNT(own); i++)
         if (!own[i].tells)
             ef_remove_tree(ef_printf(o->ctx->arena, "%s/%s", o->temp, own[i].name));
-    ef_note(o->ctx, "the sources stay in %s, for a look or a report, without weights",
-            o->temp);
     ef_unfinished(NULL);
+    ef_note(o->ctx,
+            "the sources stay in %s, for a look or a report, with all that the compiler "
+            "said in src/build.log, and without weights",
+            o->temp);
     o->temp = NULL;
 }
 
@@ -260,7 +262,6 @@ fe_output_close(fe_output *o)
 {
     if (!o || !o->temp)
         return;
-    ef_unfinished(NULL);
-    ef_remove_tree(o->temp);
+    ef_remove_unfinished();
     o->temp = NULL;
 }

@@ -58,10 +58,11 @@ ef_assert_fail(const char *cond, const char *file, int line)
 static _Noreturn void
 out_of_memory(size_t n)
 {
-    fprintf(stderr,
-            "efficc: out of memory: no room for %zu bytes; a smaller --seq or --batch "
-            "needs less\n",
-            n);
+    fprintf(
+        stderr,
+        "efficc: out of memory: no room for %zu bytes; where a model is compiled, a "
+        "smaller --seq or --batch needs less\n",
+        n);
     exit(EXIT_USER);
 }
 

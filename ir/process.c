@@ -23,7 +23,8 @@ enum { PROGRAMS_MAX = 8, PATIENCE = 100, TICK = 10 * 1000 * 1000 };
 
 extern char **environ;
 
-static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+static const int ends[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,
+                           SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU};
 enum { ENDS = sizeof ends / sizeof *ends };
 
 static const char *volatile unfinished;
@@ -116,7 +117,7 @@ clean_up(void)
 static void
 end(int number)
 {
-    const char *text = unfinished ? "efficc: interrupted; nothing was written\n"
+    const char *text = unfinished ? "efficc: interrupted; no trainer was written\n"
                                   : "efficc: interrupted\n";
     clean_up();
     if (write(STDERR_FILENO, text, strlen(text)) < 0) {
@@ -139,7 +140,7 @@ catch_signals(void)
         sigaddset(&new.sa_mask, ends[i]);
     for (int i = 0; i < ENDS; i++) {
         sigaction(ends[i], NULL, &old);
-        if (old.sa_handler != SIG_IGN) /* as nohup wants it */
+        if (old.sa_handler == SIG_DFL) /* nohup, say, ignores some */
             sigaction(ends[i], &new, NULL);
     }
 }
@@ -149,6 +150,14 @@ ef_unfinished(const char *dir)
 {
     catch_signals();
     unfinished = dir;
+}
+
+void
+ef_remove_unfinished(void)
+{
+    if (unfinished)
+        ef_remove_tree(unfinished);
+    unfinished = NULL;
 }
 
 void

@@ -18,7 +18,13 @@
 static const cJSON *
 get(const rt_peft_config *c, const char *key)
 {
-    return cJSON_GetObjectItemCaseSensitive(c->json, key);
+    const cJSON *item, *last = NULL;
+    cJSON_ArrayForEach(item, c->json)
+    {
+        last =
+            strcmp(item->string, key) ? last : item; /* of two Python takes the last */
+    }
+    return last;
 }
 
 /* ---- what is not computed ---- */
@@ -73,6 +79,64 @@ unsupported(const rt_peft_config *c)
     return changes_base(c) ? "init_lora_weights" : NULL;
 }
 
+/* ---- types ---- */
+
+static bool
+is_switch(const cJSON *item)
+{
+    return !item || cJSON_IsNull(item) || cJSON_IsBool(item);
+}
+
+static bool
+is_word(const cJSON *item)
+{
+    return !item || cJSON_IsNull(item) || cJSON_IsString(item);
+}
+
+static bool
+is_word_or_switch(const cJSON *item)
+{
+    return is_word(item) || is_switch(item);
+}
+
+static bool
+is_map(const cJSON *item)
+{
+    return is_off(item) || cJSON_IsObject(item);
+}
+
+static bool
+is_number(const cJSON *item)
+{
+    return item && cJSON_IsNumber(item);
+}
+
+/* What counts is of the type that PEFT writes; Python would take others for something, too. */
+static int
+check_types(const rt_peft_config *c)
+{
+    static const struct {
+        const char *key;
+        bool (*is)(const cJSON *);
+        const char *type;
+    } want[] = {
+        {"r", is_number, "be a number"},
+        {"lora_alpha", is_number, "be a number"},
+        {"use_rslora", is_switch, "be true or false"},
+        {"fan_in_fan_out", is_switch, "be true or false"},
+        {"ensure_weight_tying", is_switch, "be true or false"},
+        {"bias", is_word, "be a word"},
+        {"init_lora_weights", is_word_or_switch, "be true, false or a word"},
+        {"rank_pattern", is_map, "map names of modules to numbers"},
+        {"alpha_pattern", is_map, "map names of modules to numbers"},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (!want[i].is(get(c, want[i].key)))
+            return rt_fail(RT_USER, "%s: %s must %s", c->path, want[i].key,
+                           want[i].type);
+    return RT_OK;
+}
+
 static int
 check(const rt_peft_config *c)
 {
@@ -86,18 +150,11 @@ check(const rt_peft_config *c)
     const char *key = unsupported(c);
     if (key)
         return rt_fail(RT_USER, "%s: %s is not supported%s", c->path, key, advice);
-    if (!cJSON_IsNumber(get(c, "r")) || !cJSON_IsNumber(get(c, "lora_alpha")))
-        return rt_fail(RT_USER, "%s: r and lora_alpha must be numbers", c->path);
-    static const char *const pattern[] = {"rank_pattern", "alpha_pattern"};
-    for (int i = 0; i < 2; i++)
-        if (!is_off(get(c, pattern[i])) && !cJSON_IsObject(get(c, pattern[i])))
-            return rt_fail(RT_USER, "%s: %s must map names of modules to numbers",
-                           c->path, pattern[i]);
     if (!is_off(get(c, "lora_dropout")))
         rt_warn("%s: lora_dropout is not applied; the trainer's own is that of efficc "
                 "--lora-dropout",
                 c->path);
-    return RT_OK;
+    return check_types(c);
 }
 
 int
@@ -126,6 +183,24 @@ rt_peft_config_close(rt_peft_config *c)
 }
 
 /* ---- patterns ---- */
+
+/* regcomp() takes memory and time for every repetition, and stack for every parenthesis. */
+enum { KEY_MOST = 500, REPEATS_MOST = 1000 };
+
+static bool
+is_modest(const char *s)
+{
+    double repeats = 1;
+    if (strlen(s) > KEY_MOST)
+        return false;
+    for (const char *open = s; (open = strchr(open, '{')); open++) {
+        const char *comma = open + 1 + strspn(open + 1, "0123456789");
+        double least = strtod(open + 1, NULL);
+        double most = *comma == ',' ? strtod(comma + 1, NULL) : 0;
+        repeats *= fmax(1, fmax(least, most));
+    }
+    return repeats <= REPEATS_MOST;
+}
 
 /* A Python expression as a POSIX one behind `out`; false: it uses a form that has none. */
 static bool
@@ -170,15 +245,16 @@ fits(const rt_peft_config *c, const char *key, const char *module, int *code)
     rt_text t = {0};
     regex_t re;
     rt_putf(&t, "^(.*\\.)?(");
-    bool known = to_posix(key, &t);
+    bool known = is_modest(key) && to_posix(key, &t);
     rt_putf(&t, ")$");
     bool fit = false;
     if (!known || regcomp(&re, t.s, REG_EXTENDED | REG_NOSUB)) {
-        *code = rt_fail(RT_USER,
-                        "%s: the expression '%s' is not supported\nwrite it without "
-                        "look-around, named groups, flags and lazy repeats, or name "
-                        "the modules",
-                        c->path, key);
+        *code =
+            rt_fail(RT_USER,
+                    "%s: the expression '%.500s' is not supported\nwrite it without "
+                    "look-around, named groups, flags, lazy repeats and hundreds "
+                    "of repetitions, or name the modules",
+                    c->path, key);
     } else {
         fit = !regexec(&re, module, 0, NULL, 0);
         regfree(&re);

@@ -66,7 +66,7 @@ for signal in TERM INT HUP; do
     wait "$pid" 2>/dev/null
     check "$signal ends efficc as a signal does" [ $? = $((128 + $(kill -l "$signal"))) ]
     check "$signal: at once" [ $((SECONDS - from)) -lt 20 ]
-    check "$signal: it is said" says "interrupted; nothing was written"
+    check "$signal: it is said" says "interrupted; no trainer was written"
     check "$signal: nothing is left: $(left)" [ -z "$(left)" ]
     while read -r child; do
         check "$signal: process $child has ended" has_ended "$child"

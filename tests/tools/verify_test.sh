@@ -89,7 +89,7 @@ planted() { # macro, function, pattern
 }
 
 sound gpt2-legacy17
-sound bert-legacy17 "--fp32 --no-unpad --no-build"
+sound bert-legacy17 "--fp32 --no-unpad"
 sound bert-legacy17 "--fp32" 1 # gradients of queries and keys are what rounding leaves of a difference
 sound llama-tied-dynamo "--bf16 --lora-r 4 --dropout 0.1"
 planted NORM_GRAD rt_norm_grad 'norm_grad (.*h.1/ln_2'
@@ -113,6 +113,9 @@ WRAP=rt_norm_grad as_json '"agree":false' '"ok":false' '"node":"/transformer/h.1
 check "no model" [ $? = 1 ]
 "$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 --stop-after eval >"$dir/said" 2>&1
 check "without all passes" [ $? = 1 ]
+"$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 --no-build >"$dir/said" 2>&1
+check "without a build" [ $? = 1 ]
+"$efficc" verify "$cases/gpt2-legacy17/model.onnx" --batch 4 --seq 16 2>/dev/null | true
 left=("$dir"/efficc-verify-*)
 check "nothing is left" [ ! -e "${left[0]}" ]
 counts

@@ -308,6 +308,42 @@ TEST(patterns_are_honoured)
     TOY_HEARD("alpha_pattern must map names of modules to numbers");
 }
 
+/* `from` of the configuration made `to`: refused, and why. */
+static void
+refused(const char *from, const char *to, const char *why)
+{
+    CHECK(load_with(from, to) == RT_USER);
+    TOY_HEARD(why);
+}
+
+TEST(types_are_those_that_peft_writes)
+{
+    refused("\"use_rslora\": false", "\"use_rslora\": 1",
+            "use_rslora must be true or false");
+    refused("\"fan_in_fan_out\": false", "\"fan_in_fan_out\": \"true\"",
+            "fan_in_fan_out must be true or false");
+    refused("\"bias\": \"none\"", "\"bias\": [\"all\"]", "bias must be a word");
+    refused("\"init_lora_weights\": true", "\"init_lora_weights\": {}",
+            "init_lora_weights must be true, false or a word");
+    refused("\"r\": 2", "\"r\": \"2\"", "r must be a number");
+    refused("\"use_rslora\": false", "\"use_rslora\": false, \"use_rslora\": true",
+            "scale"); /* the last one counts */
+}
+
+TEST(expressions_that_take_too_much_are_refused)
+{
+    char deep[4096];
+    snprintf(deep, sizeof deep, "\"alpha_pattern\": {\"%0600d\": 8}", 0);
+    for (char *c = strchr(deep, '0'); *c == '0'; c++)
+        *c = '(';
+    refused("\"alpha_pattern\": {}", deep, "is not supported");
+    refused("\"alpha_pattern\": {}",
+            "\"alpha_pattern\": {\"(((a{1,200}){1,200}){,200})\": 8}",
+            "is not supported");
+    CHECK(load_with("\"alpha_pattern\": {}",
+                    "\"alpha_pattern\": {\"l.\\\\d{1,2}.other\": 8}") == RT_OK);
+}
+
 /* A key of alpha_pattern that must, or must not, change the scale of l.0.value. */
 static void
 pattern(const char *key, bool fits)
