@@ -147,8 +147,9 @@ find_folded(fe_imp *im)
     for (int i = 0; i < im->params.n; i++) {
         fe_param *p = im->params.at[i];
         bool scale = p->t->rank == 1 && p->hf && is_norm_name(p->hf);
-        if (!scale || fe_is_torch_name(p->key) || (!kept && !im->config))
-            continue;
+        if (!scale || fe_is_torch_name(gemma ? p->onnx : p->key) ||
+            (!kept && !im->config))
+            continue; /* equal ones of Gemma share an initializer without a name */
         p->shift = gemma;
         if (!gemma && !im->config)
             p->hf = NULL;

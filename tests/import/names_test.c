@@ -92,6 +92,19 @@ TEST(a_nameless_norm)
     f = find(t.module, "onnx::Mul_5");
     CHECK(f.p && f.p->shift == 1);
     end(&t);
+    begin(&t,
+          NORMS "h = Mul(e, two) | /model/layers.0/input_layernorm/Mul: n = "
+                "Mul(onnx::Mul_5, h) | /model/layers.0/input_layernorm/Add: m = "
+                "Add(n, model.layers.0.input_layernorm.bias) | "
+                "/model/layers.0/post_attention_layernorm/Mul: o = Mul(onnx::Mul_5, m) "
+                "| /model/layers.0/fc/MatMul: y = MatMul(o, model.layers.0.fc.weight)");
+    for (int i = 0; i < t.module->params.n; i++) { /* two norms share it */
+        const ir_param *p = t.module->params.at[i];
+        CHECK(p->shift == (p->hf && strstr(p->hf, "norm.weight")));
+    }
+    CHECK(ir_param_by_name(t.module,
+                           "model.layers.0.post_attention_layernorm.weight") != NULL);
+    end(&t);
     begin(&t, NORMS "h = Tanh(e) | " NORMED);
     f = find(t.module, "onnx::Mul_5");
     CHECK(f.p && !f.p->hf && !f.p->shift);
