@@ -81,7 +81,7 @@ typedef struct fe_param {
     bool shift;          /* it holds PyTorch's parameter + 1 */
     bool lead;           /* its first dim, 1, is not in PyTorch's */
     bool some_rows;      /* it holds only some rows of PyTorch's */
-    bool one_row;        /* it holds one row of PyTorch's, again and again */
+    bool looked_up; /* rows of PyTorch's, for tokens of fixed places: not trained */
     EF_VEC(struct fe_param *) copies;
     ir_param *ir; /* NULL until first used */
 } fe_param;

@@ -224,7 +224,7 @@ fe_is_buffer(const fe_imp *im, const fe_param *p)
     bool torch = !strcmp(fe_str(im->f->proto->producer_name), "pytorch");
     bool constant = ef_map_has(&im->main->producer, p->onnx);
     return torch && !p->foreign &&
-           (constant || p->one_row || (!p->hf && p->t->rank > 2));
+           (constant || p->looked_up || (!p->hf && p->t->rank > 2));
 }
 
 static void

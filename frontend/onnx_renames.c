@@ -226,13 +226,13 @@ has_name(const fe_imp *im, const char *hf)
 
 /* What an export with fixed shapes looked up: tables that are added to embeddings, as they
  * are, and say so by no name. One is of positions, unless all its rows are those of one token
- * type. */
+ * type or the family is not known. */
 static bool
 name_positions(fe_imp *im)
 {
     const fe_param *ids = ids_table(im);
-    const char *name =
-        im->family->positions ? in_base(im, im->family->positions) : NULL;
+    const char *module = im->family ? im->family->positions : NULL;
+    const char *name = module ? in_base(im, module) : NULL;
     bool known = !name || has_name(im, name);
     for (int i = 0; i < im->params.n; i++) {
         fe_param *p = im->params.at[i];
@@ -241,9 +241,11 @@ name_positions(fe_imp *im)
             (rank == 2 || rank == 3) && ids && p->t->dim[rank - 1] == ids->t->dim[1];
         if (!table || p->unit || p->table || fe_is_torch_name(p->key) || !p->added)
             continue;
-        if (!repeats(im, p, &p->one_row))
+        if (!repeats(im, p, &p->looked_up))
             return false;
-        if (p->one_row || known || (rank == 3 && !lead))
+        bool other = known || (rank == 3 && !lead);
+        p->looked_up |= other && rank == 3;
+        if (p->looked_up || other)
             continue;
         p->hf = name;
         p->lead = lead;
@@ -403,8 +405,10 @@ fe_rename(fe_imp *im)
         find_base(im);
         unwrap(im);
         name_ids(im);
-        if (!name_positions(im))
-            return false;
+    }
+    if (!name_positions(im))
+        return false;
+    if (im->family) {
         for (int i = 0; i < im->structure.n; i++)
             name_layer(im, i);
         if (im->structure.n)

@@ -159,12 +159,11 @@ report_names(fe_imp *im)
                       "%-11s %s holds %lld rows of %s: set max_position_embeddings to "
                       "that in config.json",
                       "", p->onnx, (long long)p->t->dim[p->lead], p->hf);
-        if (p->one_row && p->ir && p->ir->cls == IR_CONST)
-            ef_report(
-                im->ctx,
-                "%-11s %s holds one row of an embedding for all tokens, which the "
-                "export looked up: it is not trained",
-                "", p->onnx);
+        if (p->looked_up && p->ir && p->ir->cls == IR_CONST)
+            ef_report(im->ctx,
+                      "%-11s %s holds rows of an embedding that the export looked up: "
+                      "it is not trained",
+                      "", p->onnx);
     }
 }
 
