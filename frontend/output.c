@@ -250,10 +250,11 @@ fe_output_keep(fe_output *o)
         if (!own[i].tells)
             ef_remove_tree(ef_printf(o->ctx->arena, "%s/%s", o->temp, own[i].name));
     ef_unfinished(NULL);
-    ef_note(o->ctx,
-            "the sources stay in %s, for a look or a report, with all that the compiler "
-            "said in src/build.log, and without weights",
-            o->temp);
+    ef_note(
+        o->ctx,
+        "the sources stay in %s, for a look or a report, with all that the compiler "
+        "said in src/build.log, and without weights",
+        o->temp);
     o->temp = NULL;
 }
 
