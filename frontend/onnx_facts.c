@@ -218,11 +218,21 @@ find_labels(fe_imp *im)
 
 /* ---- params that are no weights ---- */
 
+/* onnxruntime saves Constants as initializers of the same name: "/norm/Constant_1_output_0". */
+static bool
+was_constant(const char *name)
+{
+    const char *last = strrchr(name, '/');
+    size_t n = strlen(name), k = strlen("_output_0");
+    return last && !strncmp(last + 1, "Constant_", 9) && n > k &&
+           !strcmp(name + n - k, "_output_0");
+}
+
 bool
 fe_is_buffer(const fe_imp *im, const fe_param *p)
 {
     bool torch = !strcmp(fe_str(im->f->proto->producer_name), "pytorch");
-    bool constant = ef_map_has(&im->main->producer, p->onnx);
+    bool constant = ef_map_has(&im->main->producer, p->onnx) || was_constant(p->onnx);
     return torch && !p->foreign &&
            (constant || p->looked_up || (!p->hf && p->t->rank > 2));
 }

@@ -407,6 +407,22 @@ TEST(one_row_for_all_tokens_is_no_table_of_positions)
     end(&t);
 }
 
+/* Of a norm without weights, saved by onnxruntime. */
+TEST(a_constant_that_became_an_initializer_is_none_of_pytorchs)
+{
+    fixture t;
+    model_of(&t, 17,
+             "/norm/Constant_1_output_0 = f32[4] 1 1 1 1 | norm.bias = f32[4] ~4 | "
+             "y = LayerNormalization(x, /norm/Constant_1_output_0, norm.bias)",
+             "b,s");
+    t.m.p->producer_name = ef_strdup(t.m.a, "pytorch");
+    model_output(&t.m, "y");
+    must_import(&t);
+    CHECK(find(t.module, "/norm/Constant_1_output_0").p->cls == IR_CONST);
+    CHECK(find(t.module, "norm.bias").p->cls == IR_TRAIN);
+    end(&t);
+}
+
 TEST(slopes_are_constants)
 {
     fixture t;
