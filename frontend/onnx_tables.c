@@ -3,8 +3,8 @@
  * Exporters fold what depends on no input, such as a causal mask or the sines and cosines of
  * all positions, and PyTorch keeps the same as buffers; in the file both look like weights. A
  * mask holds nothing but 0 and large negative numbers, ALiBi's slopes are certain powers of 2.
- * Sines and cosines lie on a circle: the squares of the two halves of each row, or of two
- * tables of one shape, add up to the same number everywhere. No weight does that; but one that
+ * Sines and cosines lie on a circle: the squares of the two halves of each row, of its even and
+ * odd elements, or of two tables of one shape, add up to the same number everywhere. No weight does that; but one that
  * PyTorch calls a weight is one, however it began.
  */
 #include "structure_int.h"
@@ -44,11 +44,11 @@ typedef struct circle { /* round 0 */
     bool turns; /* not all points are one */
 } circle;
 
-/* Are the n points (x, y) on it? */
+/* Are n points (x, y) on it, `step` elements from one to the next? */
 static bool
-on_circle(circle *c, const float *x, const float *y, int64_t n)
+on_circle(circle *c, const float *x, const float *y, int64_t n, int step)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n * step; i += step) {
         double a = fabs((double)x[i]), b = (double)y[i], size = a * a + b * b;
         if (c->size == 0)
             c->size = size, c->first = a;
@@ -59,18 +59,29 @@ on_circle(circle *c, const float *x, const float *y, int64_t n)
     return true;
 }
 
-/* Do the halves of p's rows lie on a circle? */
 static bool
-halves_turn(fe_imp *im, const ir_param *p)
+is_zero(const float *x, int64_t n)
+{
+    while (n > 0 && x[n - 1] == 0)
+        n--;
+    return !n;
+}
+
+/* Do p's rows lie on a circle, their halves or (`pairs`) their even and odd elements? A row of
+ * zeros is the position of padding. */
+static bool
+rows_turn(fe_imp *im, const ir_param *p, bool pairs)
 {
     float x[CHUNK];
     const ir_type *t = p->value->type;
-    int64_t n = ir_type_count(t), d = t->dim[t->rank - 1];
+    int64_t n = ir_type_count(t), d = t->dim[t->rank - 1], half = d / 2;
     circle c = {0};
     if (d % 2 || d > CHUNK)
         return false;
     for (int64_t at = 0; at < n; at += d)
-        if (!ir_read_f32(im->m, p, 0, at, d, x) || !on_circle(&c, x, x + d / 2, d / 2))
+        if (!ir_read_f32(im->m, p, 0, at, d, x) ||
+            (!is_zero(x, d) &&
+             !on_circle(&c, x, x + (pairs ? 1 : half), half, pairs ? 2 : 1)))
             return false;
     return c.turns;
 }
@@ -84,7 +95,7 @@ pair_turns(fe_imp *im, const ir_param *p, const ir_param *q)
     for (int64_t at = 0; at < n; at += k, k = CHUNK) {
         k = n - at < k ? n - at : k;
         if (!ir_read_f32(im->m, p, 0, at, k, x) ||
-            !ir_read_f32(im->m, q, 0, at, k, y) || !on_circle(&c, x, y, k))
+            !ir_read_f32(im->m, q, 0, at, k, y) || !on_circle(&c, x, y, k, 1))
             return false;
     }
     return c.turns;
@@ -109,7 +120,7 @@ turns(fe_imp *im, const ir_param *p)
             pair_turns(im, p, q))
             return true;
     }
-    return halves_turn(im, p);
+    return rows_turn(im, p, false) || rows_turn(im, p, true);
 }
 
 /* ---- slopes ---- */

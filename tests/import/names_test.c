@@ -362,19 +362,25 @@ TEST(tables_of_sines_and_masks_are_constants)
 TEST(circles_are_constants)
 {
     fixture t;
-    begin(
-        &t,
-        "turn = f32[1,3,4] 1 1 1 1 0.54 0.99 0.54 0.99 -0.416 0.98 -0.416 0.98 | "
-        "sin = f32[1,3,4] 0 0 0 0 0.841 0.1 0.841 0.1 0.909 0.199 0.909 0.199 | "
-        "h.positions = f32[3,4] 0 0 2 2 1.683 0.2 1.08 1.99 1.819 0.397 -0.832 1.96 "
-        "| one.weight = f32[2,2] 0 1 0.6 0.8 | gamma = f32[1,2] 1 1 | "
-        "beta = f32[1,2] 0 0 | w = f32[3,4] ~4 | v = f32[4,2] ~3 | "
-        "a = Mul(w, turn) | b = Mul(w, sin) | c = Mul(a, h.positions) | d = Add(b, c) "
-        "| e = MatMul(x, v) | f = MatMul(e, one.weight) | g = Mul(f, gamma) | "
-        "i = Add(g, beta) | t = Transpose(i) perm=[0,2,1] | y = MatMul(t, d)");
+    begin(&t,
+          "turn = f32[1,3,4] 1 1 1 1 0.54 0.99 0.54 0.99 -0.416 0.98 -0.416 0.98 | "
+          "sin = f32[1,3,4] 0 0 0 0 0.841 0.1 0.841 0.1 0.909 0.199 0.909 0.199 | "
+          "h.positions = f32[3,4] 0 0 2 2 1.683 0.2 1.08 1.99 1.819 0.397 -0.832 1.96 "
+          "| h.pe = f32[1,4,4] 0 1 0 1 0.841 0.54 0.1 0.995 0.909 -0.416 0.199 0.98 0 "
+          "0 0 0 "
+          "| one.weight = f32[2,2] 0 1 0.6 0.8 | gamma = f32[1,2] 1 1 | "
+          "beta = f32[1,2] 0 0 | w = f32[3,4] ~4 | v = f32[4,2] ~3 | "
+          "h.w = f32[4,4] ~5 | k = Mul(h.w, h.pe) | ry = ReduceMean(k) axes=[0,1,2] "
+          "keepdims=0 | a = Mul(w, turn) | b = Mul(w, sin) | c = Mul(a, h.positions) | "
+          "d = Add(b, c) "
+          "| e = MatMul(x, v) | f = MatMul(e, one.weight) | g = Mul(f, gamma) | "
+          "i = Add(g, beta) | t = Transpose(i) perm=[0,2,1] | o = MatMul(t, d) | y = "
+          "Add(o, ry)");
     CHECK(ir_param_by_name(t.module, "turn")->cls == IR_CONST);
     CHECK(ir_param_by_name(t.module, "sin")->cls == IR_CONST);
     CHECK(ir_param_by_name(t.module, "h.positions")->cls == IR_CONST);
+    CHECK(ir_param_by_name(t.module, "h.pe")->cls == IR_CONST);
+    CHECK(ir_param_by_name(t.module, "h.w")->cls == IR_TRAIN);
     CHECK(ir_param_by_name(t.module, "one.weight")->cls == IR_TRAIN);
     CHECK(ir_param_by_name(t.module, "gamma")->cls == IR_TRAIN);
     CHECK(ir_param_by_name(t.module, "beta")->cls == IR_TRAIN);
