@@ -76,11 +76,13 @@ typedef struct fe_param {
     bool tie_transposed;
     bool table, product; /* rows of it are looked up; it is read in other ways */
     const char *lookup;  /* name by the scope that looks rows up; NULL: unknown */
-    bool added;          /* an Add reads it */
-    bool foreign;        /* an operator that is not ONNX's own reads it */
-    bool shift;          /* it holds PyTorch's parameter + 1 */
-    bool lead;           /* its first dim, 1, is not in PyTorch's */
-    bool some_rows;      /* it holds only some rows of PyTorch's */
+    const char *reader,
+        *other;     /* scopes of two modules that read it; NULL: unknown, none */
+    bool added;     /* an Add reads it */
+    bool foreign;   /* an operator that is not ONNX's own reads it */
+    bool shift;     /* it holds PyTorch's parameter + 1 */
+    bool lead;      /* its first dim, 1, is not in PyTorch's */
+    bool some_rows; /* it holds only some rows of PyTorch's */
     bool looked_up; /* rows of PyTorch's, for tokens of fixed places: not trained */
     EF_VEC(struct fe_param *) copies;
     ir_param *ir; /* NULL until first used */

@@ -351,7 +351,9 @@ join(fe_imp *im, fe_param *p, const fe_use *u)
 {
     ef_map_set(im->arena, &im->use, &u->node->p->input[u->input], p);
     p->unit = p->unit < 0 || p->unit == u->owner->unit ? u->owner->unit : 0;
-    const char *op = fe_str(u->node->p->op_type);
+    const char *op = fe_str(u->node->p->op_type), *scope = scope_of_use(im, u);
+    p->reader = p->reader ? p->reader : scope;
+    p->other = scope && scope != p->reader ? scope : p->other;
     bool table = u->input == 0 && !strcmp(op, "Gather");
     p->table |= table;
     p->product |= !table;

@@ -177,6 +177,13 @@ report_ties(fe_imp *im)
             line(im, &head,
                  ef_printf(im->arena, "%s is looked up and multiplied by: one weight",
                            p->ir->value->name));
+        else if (p->ir && p->ir->cls == IR_TRAIN && p->other && p->t->rank > 1)
+            line(
+                im, &head,
+                ef_printf(im->arena,
+                          "%s is read in %s and %s: one weight (or equal ones, as of a "
+                          "layer's untrained copies, which exporters merge)",
+                          p->ir->value->name, p->reader, p->other));
         if (p->tie && p->tie->ir)
             line(im, &head,
                  ef_printf(im->arena, "%s holds %s%s; trained as one", p->onnx,

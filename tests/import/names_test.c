@@ -337,9 +337,20 @@ TEST(numbered_runs_of_a_module_are_one)
 TEST(matrices_stay_shared)
 {
     fixture t;
-    begin(&t, "a.weight = f32[4,4] ~3 | /a/MatMul: h = MatMul(x, a.weight) | "
-              "/b/MatMul: y = MatMul(h, a.weight)");
+    char *report = NULL;
+    size_t n = 0;
+    model_of(&t, 17,
+             "a.weight = f32[4,4] ~3 | /a/MatMul: h = MatMul(x, a.weight) | "
+             "/b/MatMul: y = MatMul(h, a.weight)",
+             "b,s");
+    model_output(&t.m, "y");
+    t.s.ctx->report = open_memstream(&report, &n);
+    must_import(&t);
+    fclose(t.s.ctx->report);
+    t.s.ctx->report = NULL;
     CHECK(weights(&t) == 2);
+    CHECK(strstr(report, "a.weight is read in a and b: one weight") != NULL);
+    free(report);
     end(&t);
 }
 
