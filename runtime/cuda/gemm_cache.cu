@@ -27,11 +27,11 @@ static_assert(sizeof(cublasLtMatmulAlgo_t) == WORDS * sizeof(uint64_t),
               "words of an algorithm");
 
 static uint64_t
-checksum(const rtc_algo *a)
+hash(const void *data, size_t n)
 {
-    const unsigned char *p = (const unsigned char *)a;
+    const unsigned char *p = (const unsigned char *)data;
     uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *a; i++)
+    for (size_t i = 0; i < n; i++)
         h = (h ^ p[i]) * 0x100000001b3;
     return h;
 }
@@ -79,7 +79,7 @@ read_line(char *at, rtc_algo *a)
     a->apart = (int64_t)read_number(&at, 10);
     for (int i = 0; i < WORDS; i++)
         a->algo.data[i] = read_number(&at, 16);
-    return read_number(&at, 16) == checksum(a);
+    return read_number(&at, 16) == hash(a, sizeof *a);
 }
 
 static void
@@ -91,7 +91,7 @@ write_line(FILE *f, const rtc_algo *a)
     fprintf(f, "%lld ", (long long)a->apart);
     for (int i = 0; i < WORDS; i++)
         fprintf(f, "%llx ", (unsigned long long)a->algo.data[i]);
-    fprintf(f, "%llx\n", (unsigned long long)checksum(a));
+    fprintf(f, "%llx\n", (unsigned long long)hash(a, sizeof *a));
 }
 
 void
@@ -128,13 +128,41 @@ rtc_cache_write(rt_stream *s)
         unlink(part);
 }
 
+/* Where the number of a shape's algorithm stands, or would. */
+static int *
+slot_of(const rtc_gemms *g, const rtc_shape *shape)
+{
+    uint64_t n = 2 * (uint64_t)g->algo_room, i = hash(shape, sizeof *shape) % n;
+    while (g->slot[i] && memcmp(&g->algo[g->slot[i] - 1].shape, shape, sizeof *shape))
+        i = (i + 1) % n;
+    return &g->slot[i];
+}
+
 const rtc_algo *
 rtc_cache_find(const rtc_gemms *g, const rtc_shape *shape)
 {
+    int k = g->nalgo ? *slot_of(g, shape) : 0;
+    return k ? &g->algo[k - 1] : NULL;
+}
+
+static bool
+make_room(rtc_gemms *g)
+{
+    int room = 2 * g->algo_room + 32;
+    int *slot = (int *)calloc(2 * (size_t)room, sizeof *slot);
+    rtc_algo *algo =
+        slot ? (rtc_algo *)realloc(g->algo, (size_t)room * sizeof *algo) : NULL;
+    if (!algo) {
+        free(slot);
+        return false;
+    }
+    free(g->slot);
+    g->slot = slot;
+    g->algo = algo;
+    g->algo_room = room;
     for (int i = 0; i < g->nalgo; i++)
-        if (!memcmp(&g->algo[i].shape, shape, sizeof *shape))
-            return &g->algo[i];
-    return NULL;
+        *slot_of(g, &algo[i].shape) = i + 1;
+    return true;
 }
 
 /* In place of an older one. Out of memory: it is not kept. */
@@ -146,13 +174,9 @@ rtc_cache_add(rtc_gemms *g, const rtc_algo *a)
         *old = *a;
         return;
     }
-    if (g->nalgo == g->algo_room) {
-        int room = 2 * g->algo_room + 32;
-        rtc_algo *more = (rtc_algo *)realloc(g->algo, (size_t)room * sizeof *more);
-        if (!more)
-            return;
-        g->algo = more;
-        g->algo_room = room;
-    }
+    if (g->nalgo == g->algo_room && !make_room(g))
+        return;
+    int *slot = slot_of(g, &a->shape);
     g->algo[g->nalgo++] = *a;
+    *slot = g->nalgo;
 }

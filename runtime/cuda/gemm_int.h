@@ -52,6 +52,8 @@ struct rtc_gemms {
     int nproduct, room;
     rtc_algo *algo; /* of the cache on disk */
     int nalgo, algo_room;
+    int *
+        slot; /* 2 algo_room: numbers of algo[] + 1, by the hash of their shapes; 0: free */
     bool said; /* that our own kernel does a product */
 };
 

@@ -499,6 +499,7 @@ rtc_gemms_close(rt_stream *s)
         cublasLtDestroy(g->library);
     free(g->product);
     free(g->algo);
+    free(g->slot);
     free(g);
     s->gemms = NULL;
 }

@@ -14,7 +14,7 @@ build=$(cd "${1:?build folder}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../counts.sh"
 folder=$build/mutants
-export LC_ALL=C OMP_WAIT_POLICY=passive
+export LC_ALL=C OMP_WAIT_POLICY=passive XDG_CACHE_HOME=/dev/null
 export TSAN_OPTIONS="halt_on_error=1 exitcode=66 atexit_sleep_ms=0 report_bugs=1"
 if ! [ -x "$folder/mutant_kernels" ]; then
     echo "no mutants in this build"
