@@ -14,7 +14,7 @@ build=$(cd "${1:?build folder}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../counts.sh"
 folder=$build/mutants
-export LC_ALL=C OMP_WAIT_POLICY=passive XDG_CACHE_HOME=/dev/null
+export LC_ALL=C OMP_WAIT_POLICY=passive
 export TSAN_OPTIONS="halt_on_error=1 exitcode=66 atexit_sleep_ms=0 report_bugs=1"
 if ! [ -x "$folder/mutant_kernels" ]; then
     echo "no mutants in this build"
@@ -98,7 +98,7 @@ run_test() { # plain|race|thread TEST
     export VGPU_RACE=$race
     case $2 in
     train-*) IFS=- read -r _ type seed <<<"$2"; train "$type" "$seed" ;;
-    *) timeout "$(most 120)" "$program" "$2" ;;
+    *) XDG_CACHE_HOME=/dev/null timeout "$(most 120)" "$program" "$2" ;; # no algorithms of earlier runs
     esac
 }
 
