@@ -4,8 +4,8 @@
  * all positions, and PyTorch keeps the same as buffers; in the file both look like weights. A
  * mask holds nothing but 0 and large negative numbers, ALiBi's slopes are certain powers of 2.
  * Sines and cosines lie on a circle: the squares of the two halves of each row, of its even and
- * odd elements, or of two tables of one shape, add up to the same number everywhere. No weight does that; but one that
- * PyTorch calls a weight is one, however it began.
+ * odd elements, or of two tables of one shape, add up to the same number everywhere. No weight
+ * does that; but one that PyTorch calls a weight is one, however it began.
  */
 #include "structure_int.h"
 
